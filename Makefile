@@ -1,0 +1,51 @@
+# Two commands set up everything on a machine that has Python: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= 2
+
+.PHONY: help install java demo test check format lint types imports fast lock clean
+
+help: ## list the commands
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+install: $(STAMP) ## set up .venv from the lock file (once)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headgate needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": run make PYTHON=/path/to/python3.11")'
+	@echo "setting up $(VENV) (once, about two minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: on Debian or Ubuntu install python3-venv"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+java: ## check for Java 17 or newer; install it where that is possible
+	@bash tools/java.sh
+
+demo: install java ## watch the planners level a skewed stream
+	@$(BIN)/headgate demo
+
+test: install java ## run every test
+	@$(BIN)/python -m pytest -n $(JOBS)
+
+check: install format lint types imports fast ## format, lint, types, import rules, fast tests
+
+format:
+	@$(BIN)/ruff format --check .
+lint:
+	@$(BIN)/ruff check .
+types:
+	@$(BIN)/mypy
+imports:
+	@$(BIN)/lint-imports
+fast:
+	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not spark"
+
+lock: $(STAMP) ## compile requirements.lock anew
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 \
+	  --group dev --extra spark pyproject.toml -o requirements.lock --custom-compile-command "make lock"
+
+clean: ## remove what the commands made
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,55 @@
+"""The array types that the core speaks in, and the few helpers that keep them immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import numba
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+I32 = NDArray[np.int32]
+I8 = NDArray[np.int8]
+Bool = NDArray[np.bool_]
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def compiled(function: Function) -> Function:
+    """Compile a hot loop with Numba; the machine code is kept beside the module for the next process."""
+    return cast(Function, numba.njit(cache=True, nogil=True)(function))
+
+
+def frozen_f64(values: ArrayLike) -> F64:
+    """A read-only float array; copies only when it must."""
+    array = np.ascontiguousarray(values, dtype=np.float64)
+    return _read_only(array, values)
+
+
+def frozen_i64(values: ArrayLike) -> I64:
+    """A read-only 64-bit integer array; copies only when it must."""
+    array = np.ascontiguousarray(values, dtype=np.int64)
+    return _read_only(array, values)
+
+
+def frozen_i32(values: ArrayLike) -> I32:
+    """A read-only 32-bit integer array; copies only when it must."""
+    array = np.ascontiguousarray(values, dtype=np.int32)
+    return _read_only(array, values)
+
+
+def sums(index: NDArray[np.integer], values: ArrayLike, size: int) -> F64:
+    """What the values add up to per index: ``size`` numbers, 0 where an index does not occur."""
+    return cast(F64, np.bincount(index, np.asarray(values, dtype=np.float64), minlength=size))
+
+
+Array = TypeVar("Array", bound=NDArray[np.generic])
+
+
+def _read_only(array: Array, source: object) -> Array:
+    ours = array.copy() if array is source and array.flags.writeable else array
+    ours.setflags(write=False)
+    return cast(Array, ours)

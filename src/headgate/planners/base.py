@@ -1,0 +1,370 @@
+"""The one interface of all planners, and how a decision becomes a plan.
+
+A planner is a small frozen dataclass: its fields are the algorithm's parameters, its ``decide`` is the algorithm, which
+says where every item should be. Everything that holds for all planners is here: checking the input, doing nothing when
+nothing is needed, holding the limits, never making the balance worse, and saying why.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from headgate.arrays import F64, I8, I32, I64, Bool, compiled, sums
+from headgate.errors import LimitsError
+from headgate.planners.items import Items
+from headgate.planners.plan import Figures, Grain, Limits, Moves, Naming, Plan, Reason
+from headgate.routing.assignment import Assignment, Pins
+from headgate.stats.measures import Balance, measure
+from headgate.stats.snapshot import Snapshot
+
+ROUNDING = 1e-9
+"""Loads closer than this share of the mean count as equal: sums of floats taken in another order differ that much."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """Where an algorithm wants every item, and why.
+
+    ``reason`` has a ``Reason`` per item (read for those that move); ``notes`` a text of its own for single items.
+    ``bound`` is a proven lower bound on the load distance, where the algorithm has one.
+    """
+
+    target: I32
+    reason: I8
+    notes: Mapping[int, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    bound: float | None = None
+    details: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def stay(cls, items: Items) -> Decision:
+        return cls(items.current, reasons(items, Reason.LEVEL))
+
+
+def reasons(items: Items, reason: Reason) -> I8:
+    """The same reason for every item, save those that leave a draining slot."""
+    return np.where(items.on_draining(), Reason.DRAIN, reason).astype(np.int8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner(ABC):
+    """(snapshot, assignment, limits) -> plan. Pure: the same input and seed give the same plan.
+
+    ``grain``: what is moved, single keys or whole key groups; every algorithm can do both, the default is the paper's.
+    """
+
+    name: ClassVar[str]
+    controls_table: ClassVar[bool] = False
+    """Whether the algorithm holds ``Limits.table_max``."""
+    holds_migration: ClassVar[bool] = False
+    """Whether the algorithm itself holds the limits on migration; for the others the moves that help most are kept."""
+
+    grain: Grain = "key"
+    seed: int = 0
+
+    def plan(self, snapshot: Snapshot, assignment: Assignment, limits: Limits | None = None) -> Plan:
+        """A plan for the next interval, from the statistics of the last one.
+
+        An empty snapshot, and one that is balanced already, give a plan without moves. Raises ``InputError`` where the
+        three do not fit each other.
+        """
+        limits = limits or Limits()
+        for name in limits.caps:
+            if name != "state_bytes" and name not in snapshot.resources:
+                raise LimitsError.unknown_resource(name, ["state_bytes", *snapshot.resources])
+        items = Items.of(snapshot, assignment, self.grain, limits)
+        before = measure(snapshot, assignment)
+        if not len(items) or not self.is_needed(items, before, assignment, limits):
+            decision = Decision.stay(items)
+        else:
+            decision = self.decide(items, limits)
+        return _Conclusion(self, snapshot, assignment, limits, items, decision, before).plan()
+
+    def is_needed(self, items: Items, before: Balance, assignment: Assignment, limits: Limits) -> bool:
+        """Whether there is anything to do: a slot out of balance, a table too long, a draining slot not yet empty, a
+        cap exceeded."""
+        if before.theta_max > limits.theta_max + ROUNDING or items.on_draining().any():
+            return True
+        if self.controls_table and limits.table_max is not None and len(assignment.pins) > limits.table_max:
+            return True
+        return any(
+            (sums(items.current, resource.used, items.slots) + resource.fixed > resource.cap).any()
+            for resource in items.resources.values()
+        )
+
+    @abstractmethod
+    def decide(self, items: Items, limits: Limits) -> Decision:
+        """Where every item should be. Called only when ``is_needed``."""
+
+
+class _Conclusion:
+    """From a decision to a plan: holds the limits, builds the assignment, measures, explains."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        snapshot: Snapshot,
+        assignment: Assignment,
+        limits: Limits,
+        items: Items,
+        decision: Decision,
+        before: Balance,
+    ) -> None:
+        self.planner = planner
+        self.snapshot = snapshot
+        self.assignment = assignment
+        self.limits = limits
+        self.items = items
+        self.before = before
+        self.decision = decision
+        self.target = np.array(decision.target, dtype=np.int32)
+        self.reason = np.array(decision.reason, dtype=np.int8)
+        self.refused: dict[int, tuple[int, Reason]] = {}
+        self.warnings = list(decision.warnings)
+
+    def plan(self) -> Plan:
+        items = self.items
+        if len(items):
+            if self.planner.controls_table:
+                self._hold_table()
+            if self.limits.bounds_migration:
+                self._hold_migration()
+            self._hold_balance()
+        assignment = self._assignment()
+        after = measure(self.snapshot, assignment)
+        moves = self._moves(np.flatnonzero(self.target != items.current), self.target, self.reason)
+        moves = self._with_rest(moves, assignment)
+        migrated = float(moves.state_bytes.sum())
+        total = self.snapshot.total_state_bytes
+        self._warn(after, assignment)
+        figures = Figures(
+            before=self.before,
+            after=after,
+            table_before=len(self.assignment.pins),
+            table_size=len(assignment.pins),
+            migrated_state=migrated,
+            migrated_share=migrated / total if total else 0.0,
+            bound=self.decision.bound,
+            warnings=tuple(self.warnings),
+            details=self.decision.details,
+        )
+        return Plan(self.planner.name, assignment, moves, self._refusals(), figures)
+
+    def _hold_table(self) -> None:
+        """Send home the lightest pinned keys until the table fits."""
+        limit = self.limits.table_max
+        if limit is None or self.items.grain != "key":
+            return
+        pinned = np.flatnonzero(self.target != self.items.home)
+        excess = len(pinned) - limit
+        if excess <= 0:
+            return
+        unwanted = pinned[np.argsort(self.items.cost[pinned], kind="stable")[:excess]]
+        for item in unwanted:
+            self.refused[int(item)] = (int(self.target[item]), Reason.TABLE_LIMIT)
+        self.target[unwanted] = self.items.home[unwanted]
+        self.reason[unwanted] = np.where(self.items.on_draining()[unwanted], Reason.DRAIN, Reason.HOME)
+
+    def _hold_migration(self) -> None:
+        """Keep the moves that level the load most, as many as the limit allows."""
+        items = self.items
+        moving = np.flatnonzero(self.target != items.current)
+        price = np.ones(len(moving)) if self.limits.max_migrations is not None else items.state_bytes[moving]
+        budget = self.limits.max_migrations
+        allowed = float(self.limits.max_migration_cost or 0.0) if budget is None else float(budget)
+        if price.sum() <= allowed:
+            return
+        kept = _best_moves(
+            items.cost[moving],
+            price,
+            items.current[moving].astype(np.int64),
+            self.target[moving].astype(np.int64),
+            items.slot_costs(items.current),
+            items.capacity,
+            items.is_open,
+            items.mean,
+            allowed,
+        )
+        self._refuse(moving[~kept], Reason.MIGRATION_LIMIT)
+
+    def _hold_balance(self) -> None:
+        """A plan that would leave the balance worse than it is moves nothing, unless a slot must be emptied, a table
+        shortened or a cap held."""
+        items = self.items
+        moving = np.flatnonzero(self.target != items.current)
+        over = self.limits.table_max is not None and len(self.assignment.pins) > self.limits.table_max
+        forced = items.on_draining().any() or (self.planner.controls_table and over) or items.resources
+        if not len(moving) or forced or self.decision.notes:
+            return
+        if items.balance(self.target).theta_max > self.before.theta_max * (1 + ROUNDING) + ROUNDING:
+            self._refuse(moving, Reason.WORSE)
+
+    def _refuse(self, moving: I64, reason: Reason) -> None:
+        for item in moving:
+            self.refused.setdefault(int(item), (int(self.target[item]), reason))
+        self.target[moving] = self.items.current[moving]
+
+    def _assignment(self) -> Assignment:
+        """The next version; the same version where nothing changes."""
+        items, old = self.items, self.assignment
+        if items.grain == "group":
+            groups = np.array(items.base)
+            groups[items.rows] = self.target
+            keep = old.open_slots[old.pins.slot]
+            pins = Pins(old.pins.operator[keep], old.pins.hash[keep], old.pins.slot[keep])
+        else:
+            groups, pins = items.base, self._pins()
+        new = old.next(groups=groups, pins=pins)
+        same = np.array_equal(groups, old.groups) and new.same_pins(old)
+        return old if same else new
+
+    def _pins(self) -> Pins:
+        """Pins of listed keys that are not at home, and those of keys nobody listed, as long as their slot stays."""
+        items, old, snapshot = self.items, self.assignment, self.snapshot
+        away = np.flatnonzero(self.target != items.home)
+        operator, hashes, slot = snapshot.operator[away], snapshot.hash[away], self.target[away]
+        unlisted = self._unlisted_pins()
+        keep = unlisted & old.open_slots[old.pins.slot]
+        if self.planner.controls_table and self.limits.table_max is not None:
+            spare = max(0, self.limits.table_max - len(away))
+            keep &= np.cumsum(keep) <= spare
+        return Pins.of(
+            np.concatenate([operator, old.pins.operator[keep]]),
+            np.concatenate([hashes, old.pins.hash[keep]]),
+            np.concatenate([slot, old.pins.slot[keep]]),
+        )
+
+    def _unlisted_pins(self) -> Bool:
+        pins, snapshot = self.assignment.pins, self.snapshot
+        unlisted = np.ones(len(pins), dtype=np.bool_)
+        for operator in np.unique(pins.operator):
+            mine = pins.operator == operator
+            unlisted[mine] = ~np.isin(pins.hash[mine], snapshot.hash[snapshot.operator == operator])
+        return unlisted
+
+    def _moves(self, rows: I64, target: I32, reason: I8) -> Moves:
+        items = self.items
+        naming = Naming(items.grain, self._label, self._operators(), self.before.loads, self.before.mean)
+        return Moves(
+            rows=items.rows[rows],
+            group=items.group[rows],
+            operator=items.operator[rows],
+            source=items.current[rows],
+            target=target[rows],
+            cost=items.cost[rows],
+            state_bytes=items.state_bytes[rows],
+            reason=reason[rows],
+            naming=naming,
+            notes={int(items.rows[row]): text for row, text in self.decision.notes.items()},
+        )
+
+    def _with_rest(self, moves: Moves, assignment: Assignment) -> Moves:
+        """Add the unlisted keys that leave a draining slot with their group."""
+        if self.items.grain != "key":
+            return moves
+        rest = self.snapshot.rest_state_bytes
+        moved = np.flatnonzero(
+            (assignment.groups != self.assignment.groups) & ((rest > 0) | (self.snapshot.rest_cost > 0))
+        )
+        if not len(moved):
+            return moves
+        size = self.assignment.groups_per_operator
+        return Moves(
+            rows=np.concatenate([moves.rows, np.full(len(moved), -1)]),
+            group=np.concatenate([moves.group, moved.astype(np.int32)]),
+            operator=np.concatenate([moves.operator, (moved // size).astype(np.int32)]),
+            source=np.concatenate([moves.source, self.assignment.groups[moved]]),
+            target=np.concatenate([moves.target, assignment.groups[moved]]),
+            cost=np.concatenate([moves.cost, self.snapshot.rest_cost[moved]]),
+            state_bytes=np.concatenate([moves.state_bytes, rest[moved]]),
+            reason=np.concatenate([moves.reason, np.full(len(moved), Reason.DRAIN, dtype=np.int8)]),
+            naming=moves.naming,
+            notes=moves.notes,
+        )
+
+    def _refusals(self) -> Moves:
+        rows = np.array(sorted(self.refused), dtype=np.int64)
+        target = np.array(self.items.current)
+        reason = np.zeros(len(target), dtype=np.int8)
+        for row, (slot, why) in self.refused.items():
+            target[row], reason[row] = slot, why
+        refused = self._moves(rows, target, reason)
+        object.__setattr__(refused, "notes", {})
+        return refused
+
+    def _label(self, row: int) -> object:
+        return self.snapshot.label(row)
+
+    def _operators(self) -> tuple[str, ...]:
+        names = self.snapshot.operators
+        return names if len(names) == self.assignment.operators else tuple(map(str, range(self.assignment.operators)))
+
+    def _warn(self, after: Balance, assignment: Assignment) -> None:
+        items, limits = self.items, self.limits
+        if len(items) and items.mean > 0:
+            best = float(items.capacity[items.is_open].max())
+            hottest = int(np.argmax(items.cost))
+            reachable = float(items.cost[hottest]) / best / items.mean - 1
+            if reachable > limits.theta_max:
+                what = (
+                    f"key {self._label(int(items.rows[hottest]))!r}"
+                    if items.grain == "key"
+                    else (f"key group {int(items.rows[hottest])}")
+                )
+                self.warnings.append(
+                    f"{what} alone costs {1 + reachable:.2f} times a slot's share, so no placement can bring theta "
+                    f"below {reachable:.3f}: split the key (PKG, D-Choices) if its operator combines partial results"
+                )
+        table = limits.table_max
+        if table is not None and len(assignment.pins) > table and not self.planner.controls_table:
+            self.warnings.append(
+                f"the routing table has {len(assignment.pins)} entries, more than table_max = {table}: "
+                f"{self.planner.name} does not control its size; Mixed does"
+            )
+        elif table is not None and len(assignment.pins) > table:
+            self.warnings.append(
+                f"the routing table keeps {len(assignment.pins)} entries, more than table_max = {table}: the limit on "
+                "migration leaves no more moves to shorten it with; it shrinks over the next plans"
+            )
+
+
+@compiled
+def _best_moves(
+    cost: F64,
+    price: F64,
+    source: I64,
+    target: I64,
+    slot_cost: F64,
+    capacity: F64,
+    is_open: Bool,
+    mean: float,
+    allowed: float,
+) -> Bool:
+    """Greedy choice under a budget: moves off draining slots first, then, pass by pass, every move that brings its two
+    slots closer to the mean (in squared distance), the heaviest first."""
+    kept = np.zeros(len(cost), dtype=np.bool_)
+    order = np.argsort(-cost)
+    left = allowed
+    load = slot_cost.copy()
+    for must in (True, False):
+        changed = True
+        while changed:
+            changed = False
+            for move in order:
+                a, b, c = source[move], target[move], cost[move]
+                if kept[move] or price[move] > left or is_open[a] == must:
+                    continue
+                before = (load[a] / capacity[a] - mean) ** 2 + (load[b] / capacity[b] - mean) ** 2
+                after = ((load[a] - c) / capacity[a] - mean) ** 2 + ((load[b] + c) / capacity[b] - mean) ** 2
+                if must or after < before:
+                    kept[move] = True
+                    changed = True
+                    left -= price[move]
+                    load[a] -= c
+                    load[b] += c
+    return kept

@@ -1,0 +1,247 @@
+"""The assignment: which slot has which key, ``F(k)``.
+
+    F(k) = the slot k is pinned to, if it is pinned     (the papers' routing table A)
+           the slot of k's key group, otherwise         (the papers' hash function h)
+
+Assignments are immutable and versioned; a plan makes a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from headgate.arrays import F64, I32, I64, Bool, compiled, frozen_i32, frozen_i64
+from headgate.errors import AssignmentError
+from headgate.routing.groups import GROUPS, home_slots
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pins:
+    """The routing table: explicit places of single keys, sorted by operator and key hash, each key at most once."""
+
+    operator: I32
+    hash: I64
+    slot: I32
+
+    @classmethod
+    def none(cls) -> Pins:
+        return cls.of([], [], [])
+
+    @classmethod
+    def of(cls, operator: ArrayLike, hashes: ArrayLike, slot: ArrayLike) -> Pins:
+        """Sort and check; raises ``AssignmentError`` for a key pinned twice."""
+        operators, keys, slots = (np.asarray(operator, np.int32), np.asarray(hashes, np.int64), np.asarray(slot))
+        order = np.lexsort((keys, operators))
+        operators, keys = operators[order], keys[order]
+        twice = np.flatnonzero((operators[1:] == operators[:-1]) & (keys[1:] == keys[:-1]))
+        if len(twice):
+            raise AssignmentError.pinned_twice(int(operators[twice[0]]), int(keys[twice[0]]))
+        return cls(frozen_i32(operators), frozen_i64(keys), frozen_i32(slots[order]))
+
+    def __len__(self) -> int:
+        return len(self.hash)
+
+    def of_operator(self, operator: int) -> tuple[I64, I32]:
+        """The hashes and slots pinned for one operator, by ascending hash."""
+        first, last = np.searchsorted(self.operator, [operator, operator + 1])
+        return self.hash[first:last], self.slot[first:last]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assignment:
+    """Key group -> slot, pins, and which slots are draining. Immutable; equal content compares equal.
+
+    ``groups`` holds the slot of every key group, operator after operator; ``slots`` counts all slots, draining ones
+    included: a draining slot may still hold keys but is given none.
+    """
+
+    groups: I32
+    slots: int
+    pins: Pins = field(default_factory=Pins.none)
+    draining: frozenset[int] = frozenset()
+    operators: int = 1
+    version: int = 0
+    _tables: dict[int, tuple[I64, I32, Bool]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", frozen_i32(self.groups))
+        if self.slots < 1:
+            raise AssignmentError.no_slot(self.slots)
+        for what, places in (("a key group", self.groups), ("a pin", self.pins.slot)):
+            wrong = places[(places < 0) | (places >= self.slots)]
+            if len(wrong):
+                raise AssignmentError.unknown_slot(what, int(wrong[0]), self.slots)
+        for slot in self.draining:
+            if not 0 <= slot < self.slots:
+                raise AssignmentError.unknown_slot("the list of draining slots", slot, self.slots)
+        if len(self.draining) >= self.slots:
+            raise AssignmentError.all_draining(self.slots)
+        if self.operators < 1 or len(self.groups) % self.operators:
+            raise AssignmentError.groups(self.operators, len(self.groups))
+
+    @classmethod
+    def hashed(
+        cls,
+        slots: int,
+        groups: int = GROUPS,
+        *,
+        operators: int = 1,
+        capacity: ArrayLike | None = None,
+        draining: Iterable[int] = (),
+    ) -> Assignment:
+        """Plain hashing: every group at home, nothing pinned."""
+        homes = home_slots(groups, slots, capacity, operators=operators)
+        return cls(homes, slots, operators=operators, draining=frozenset(draining))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Assignment):
+            return NotImplemented
+        return (
+            (self.version, self.slots, self.draining, self.operators)
+            == (other.version, other.slots, other.draining, other.operators)
+            and np.array_equal(self.groups, other.groups)
+            and self.same_pins(other)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # holds arrays
+
+    def same_pins(self, other: Assignment) -> bool:
+        return all(
+            np.array_equal(getattr(self.pins, name), getattr(other.pins, name)) for name in ("operator", "hash", "slot")
+        )
+
+    @property
+    def groups_per_operator(self) -> int:
+        return len(self.groups) // self.operators
+
+    @property
+    def open_slots(self) -> Bool:
+        """True for each slot that may be given work: those not draining."""
+        is_open = np.ones(self.slots, dtype=np.bool_)
+        is_open[list(self.draining)] = False
+        return is_open
+
+    def next(self, *, groups: I32 | None = None, pins: Pins | None = None) -> Assignment:
+        """The next version, with other groups or pins."""
+        return replace(
+            self,
+            groups=self.groups if groups is None else groups,
+            pins=self.pins if pins is None else pins,
+            version=self.version + 1,
+        )
+
+    def drain(self, *slots: int) -> Assignment:
+        """The next version, with these slots draining as well."""
+        return replace(self, draining=self.draining | set(slots), version=self.version + 1)
+
+    def resized(self, slots: int) -> Assignment:
+        """The next version with this many slots.
+
+        More slots: the new ones are empty until a plan moves work to them. Fewer: slots from ``slots`` on must be
+        empty already (drain them first), else ``AssignmentError``.
+        """
+        for what, places in (("a key group", self.groups), ("a pin", self.pins.slot)):
+            if len(places) and int(places.max()) >= slots:
+                raise AssignmentError.unknown_slot(what, int(places.max()), slots)
+        keep = frozenset(slot for slot in self.draining if slot < slots)
+        return replace(self, slots=slots, draining=keep, version=self.version + 1)
+
+    def route(self, hashes: I64, operator: int = 0) -> I32:
+        """The slot of each key hash: ``F(k)``, for whole arrays at once."""
+        if not 0 <= operator < self.operators:
+            raise AssignmentError.unknown_operator(operator, self.operators)
+        table = self._tables.get(operator)
+        if table is None:
+            table = self._tables[operator] = _hash_table(*self.pins.of_operator(operator))
+        size = self.groups_per_operator
+        groups = self.groups[operator * size : (operator + 1) * size]
+        return _route(np.ascontiguousarray(hashes, dtype=np.int64), groups, *table)
+
+    def locate(self, hashes: I64, operator: I32, group: I32) -> I32:
+        """``F`` of listed keys whose key group is known: their pins, else the slot of their group."""
+        slots = self.groups[group]
+        if len(self.pins):
+            for number in np.unique(self.pins.operator):
+                keys, places = self.pins.of_operator(int(number))
+                rows = np.flatnonzero(operator == number)
+                at = np.minimum(np.searchsorted(keys, hashes[rows]), len(keys) - 1)
+                pinned = keys[at] == hashes[rows]
+                slots[rows[pinned]] = places[at[pinned]]
+        return slots
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Difference:
+    """Delta(F, F'): what lies elsewhere under another assignment. Rows index the listed keys or key groups."""
+
+    rows: I64
+    source: I32
+    target: I32
+    state_bytes: F64
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def total_bytes(self) -> float:
+        return float(self.state_bytes.sum())
+
+
+def difference(source: I32, target: I32, state_bytes: F64) -> Difference:
+    """Which of the listed units change slot, and the state each carries."""
+    rows = np.flatnonzero(source != target)
+    return Difference(rows, source[rows], target[rows], state_bytes[rows])
+
+
+def pins_from(mapping: Mapping[int, int], operator: int = 0) -> Pins:
+    """Pins of one operator from a mapping of key hash to slot."""
+    return Pins.of(np.full(len(mapping), operator), list(mapping.keys()), list(mapping.values()))
+
+
+@compiled
+def _probe(key: int, mask: int) -> np.int64:
+    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    return np.int64(mixed >> np.uint64(32)) & mask
+
+
+@compiled
+def _hash_table(keys: I64, slots: I32) -> tuple[I64, I32, Bool]:
+    """An open-addressing table at most a quarter full, so that a key that is not pinned is found out in one look."""
+    size = 16
+    while size < 4 * len(keys):
+        size *= 2
+    table_keys = np.zeros(size, dtype=np.int64)
+    table_slots = np.full(size, -1, dtype=np.int32)
+    used = np.zeros(size, dtype=np.bool_)
+    for index in range(len(keys)):
+        at = _probe(keys[index], size - 1)
+        while used[at]:
+            at = (at + 1) & (size - 1)
+        used[at] = True
+        table_keys[at] = keys[index]
+        table_slots[at] = slots[index]
+    return table_keys, table_slots, used
+
+
+@compiled
+def _route(hashes: I64, groups: I32, table_keys: I64, table_slots: I32, used: Bool) -> I32:
+    out = np.empty(len(hashes), dtype=np.int32)
+    mask = len(table_keys) - 1
+    count = len(groups)
+    power_of_two = count & (count - 1) == 0
+    for row in range(len(hashes)):
+        key = hashes[row]
+        group = key & (count - 1) if power_of_two else key % count
+        slot = groups[group]
+        at = _probe(key, mask)
+        while used[at]:
+            if table_keys[at] == key:
+                slot = table_slots[at]
+                break
+            at = (at + 1) & mask
+        out[row] = slot
+    return out

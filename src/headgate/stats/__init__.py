@@ -1,0 +1,17 @@
+"""Statistics: what one interval showed. Pure."""
+
+from headgate.stats.measures import Balance, balance_of, collocation_factor, load_index, measure, slot_costs
+from headgate.stats.snapshot import Snapshot, Traffic
+from headgate.stats.window import StateWindow
+
+__all__ = [
+    "Balance",
+    "Snapshot",
+    "StateWindow",
+    "Traffic",
+    "balance_of",
+    "collocation_factor",
+    "load_index",
+    "measure",
+    "slot_costs",
+]

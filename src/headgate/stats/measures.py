@@ -1,0 +1,104 @@
+"""How level the load is, in every measure the papers use.
+
+All of them look at **loads**: a slot's cost divided by its capacity, so that a slot of capacity 0.5 is level with the
+others when it has half their cost. The mean is what every open slot would have if the cost were spread perfectly:
+total cost / total capacity of the slots that are not draining.
+
+==================  ===============================================  ================================================
+measure             formula                                          paper
+==================  ===============================================  ================================================
+``theta_max``       max over open slots of |load - mean| / mean      mixed-routing, II-A
+``max_over_mean``   max load / mean                                  mixed-routing, V ("workload skewness")
+``load_distance``   max over open slots of |load - mean|             albic, 4.3.1; in the unit of the loads
+``rsd``             100 * standard deviation / mean, in percent      cep-dlb, 3.1 (imbScore)
+``collocation``     share of traffic whose two ends share a slot     albic, 5.3
+==================  ===============================================  ================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.arrays import F64, I32, Bool, sums
+from headgate.routing.assignment import Assignment
+from headgate.stats.snapshot import Snapshot, Traffic
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Balance:
+    """The measures of one assignment under one snapshot. With no load at all everything is level: all zero."""
+
+    loads: F64
+    mean: float
+    theta_max: float
+    max_over_mean: float
+    load_distance: float
+    rsd: float
+    collocation: float | None = None
+
+
+def balance_of(cost: F64, capacity: F64, is_open: Bool, collocation: float | None = None) -> Balance:
+    """Measure slots with this cost each. Draining slots count in ``loads`` and in the mean, not in the deviations."""
+    loads = cost / capacity
+    mean = float(cost.sum() / capacity[is_open].sum())
+    if mean == 0:
+        return Balance(loads, 0.0, 0.0, 1.0, 0.0, 0.0, collocation)
+    judged = loads[is_open]
+    distance = float(np.abs(judged - mean).max())
+    # With slots draining or of unequal capacity the mean of the loads is not `mean`; the spread is about `mean`.
+    spread = float(np.sqrt(np.mean((judged - mean) ** 2)))
+    return Balance(
+        loads=loads,
+        mean=mean,
+        theta_max=distance / mean,
+        max_over_mean=float(judged.max()) / mean,
+        load_distance=distance,
+        rsd=100 * spread / mean,
+        collocation=collocation,
+    )
+
+
+def slot_costs(snapshot: Snapshot, assignment: Assignment) -> F64:
+    """L(d): the cost of each slot, listed keys and the rest of the groups together."""
+    slots = assignment.locate(snapshot.hash, snapshot.operator, snapshot.group)
+    listed = sums(slots, snapshot.cost, assignment.slots)
+    return listed + sums(assignment.groups, snapshot.rest_cost, assignment.slots)
+
+
+def measure(snapshot: Snapshot, assignment: Assignment) -> Balance:
+    """All measures of an assignment under a snapshot."""
+    return balance_of(
+        slot_costs(snapshot, assignment),
+        capacities(snapshot, assignment.slots),
+        assignment.open_slots,
+        collocation_factor(snapshot, assignment),
+    )
+
+
+def capacities(snapshot: Snapshot, slots: int) -> F64:
+    """The capacity of each slot; 1.0 where the snapshot does not say."""
+    known = np.ones(slots)
+    if snapshot.capacity is not None:
+        known[: len(snapshot.capacity)] = snapshot.capacity[:slots]
+    return known
+
+
+def collocation_factor(snapshot: Snapshot, assignment: Assignment) -> float | None:
+    """The share of the traffic that stays within a slot; None where no traffic was measured."""
+    parts: list[tuple[Traffic, I32]] = []
+    if snapshot.key_traffic is not None:
+        slots = assignment.locate(snapshot.hash, snapshot.operator, snapshot.group)
+        parts.append((snapshot.key_traffic, slots))
+    if snapshot.group_traffic is not None:
+        parts.append((snapshot.group_traffic, assignment.groups))
+    total = sum(traffic.total for traffic, _ in parts)
+    if total == 0:
+        return None
+    return sum(traffic.kept_within(slots) for traffic, slots in parts) / total
+
+
+def load_index(total_cost: float, initial_cost: float) -> float:
+    """albic 5: the system's load now, in percent of its load right after the start."""
+    return 100 * total_cost / initial_cost

@@ -1,0 +1,1 @@
+"""Workloads of the papers, for benchmarks, demonstrations and tests. Pure."""
