@@ -52,4 +52,4 @@ Array = TypeVar("Array", bound=NDArray[np.generic])
 def _read_only(array: Array, source: object) -> Array:
     ours = array.copy() if array is source and array.flags.writeable else array
     ours.setflags(write=False)
-    return cast(Array, ours)
+    return ours
