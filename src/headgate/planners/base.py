@@ -15,11 +15,10 @@ from typing import ClassVar
 import numpy as np
 
 from headgate.arrays import F64, I8, I32, I64, Bool, compiled, sums
-from headgate.errors import LimitsError
-from headgate.planners.items import Items
+from headgate.planners.items import Items, check_fit
 from headgate.planners.plan import Figures, Grain, Limits, Moves, Naming, Plan, Reason
 from headgate.routing.assignment import Assignment, Pins
-from headgate.stats.measures import Balance, measure
+from headgate.stats.measures import Balance, locate, measure
 from headgate.stats.snapshot import Snapshot
 
 ROUNDING = 1e-9
@@ -74,11 +73,10 @@ class Planner(ABC):
         three do not fit each other.
         """
         limits = limits or Limits()
-        for name in limits.caps:
-            if name != "state_bytes" and name not in snapshot.resources:
-                raise LimitsError.unknown_resource(name, ["state_bytes", *snapshot.resources])
-        items = Items.of(snapshot, assignment, self.grain, limits)
-        before = measure(snapshot, assignment)
+        check_fit(snapshot, assignment, limits)
+        places = locate(snapshot, assignment)
+        items = Items.of(snapshot, assignment, self.grain, limits, places)
+        before = measure(snapshot, assignment, places)
         if not len(items) or not self.is_needed(items, before, assignment, limits):
             decision = Decision.stay(items)
         else:
@@ -136,7 +134,7 @@ class _Conclusion:
                 self._hold_migration()
             self._hold_balance()
         assignment = self._assignment()
-        after = measure(self.snapshot, assignment)
+        after = measure(self.snapshot, assignment, self.target if items.grain == "key" else None)
         moves = self._moves(np.flatnonzero(self.target != items.current), self.target, self.reason)
         moves = self._with_rest(moves, assignment)
         migrated = float(moves.state_bytes.sum())
@@ -243,8 +241,13 @@ class _Conclusion:
         pins, snapshot = self.assignment.pins, self.snapshot
         unlisted = np.ones(len(pins), dtype=np.bool_)
         for operator in np.unique(pins.operator):
-            mine = pins.operator == operator
-            unlisted[mine] = ~np.isin(pins.hash[mine], snapshot.hash[snapshot.operator == operator])
+            mine = np.flatnonzero(pins.operator == operator)
+            # Nearly always every pinned key is listed, and away from its group's slot: look among those few first.
+            for rows in (np.flatnonzero(self.items.current != self.assignment.groups[snapshot.group]), slice(None)):
+                same = snapshot.operator[rows] == operator
+                unlisted[mine] = ~np.isin(pins.hash[mine], snapshot.hash[rows][same])
+                if not unlisted[mine].any():
+                    break
         return unlisted
 
     def _moves(self, rows: I64, target: I32, reason: I8) -> Moves:

@@ -81,19 +81,26 @@ class Items:
 
     def on_draining(self) -> Bool:
         """True for each item that must leave because its slot drains."""
+        if self.is_open.all():
+            return np.zeros(len(self), dtype=np.bool_)
         return ~self.is_open[self.current]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, assignment: Assignment, grain: Grain, limits: Limits) -> Items:
-        """The items of a snapshot. Raises where snapshot, assignment and limits do not fit each other."""
-        if snapshot.groups != len(assignment.groups):
-            raise AssignmentError.groups(snapshot.groups, len(assignment.groups))
-        if snapshot.capacity is not None and len(snapshot.capacity) != assignment.slots:
-            raise AssignmentError.capacity_count(assignment.slots, len(snapshot.capacity))
-        base = _rehomed(assignment)
-        current = assignment.locate(snapshot.hash, snapshot.operator, snapshot.group)
+    def of(cls, snapshot: Snapshot, assignment: Assignment, grain: Grain, limits: Limits, places: I32) -> Items:
+        """The items of a snapshot; ``places`` is F(k) of its keys."""
         make = _key_items if grain == "key" else _group_items
-        return make(snapshot, assignment, limits, base, current)
+        return make(snapshot, assignment, limits, _rehomed(assignment), places)
+
+
+def check_fit(snapshot: Snapshot, assignment: Assignment, limits: Limits) -> None:
+    """Raise ``InputError`` where snapshot, assignment and limits do not fit each other."""
+    if snapshot.groups != len(assignment.groups):
+        raise AssignmentError.groups(snapshot.groups, len(assignment.groups))
+    if snapshot.capacity is not None and len(snapshot.capacity) != assignment.slots:
+        raise AssignmentError.capacity_count(assignment.slots, len(snapshot.capacity))
+    for name in limits.caps:
+        if name not in _measured(snapshot):
+            raise LimitsError.unknown_resource(name, list(_measured(snapshot)))
 
 
 def _rehomed(assignment: Assignment) -> I32:

@@ -154,24 +154,23 @@ class Assignment:
         """The slot of each key hash: ``F(k)``, for whole arrays at once."""
         if not 0 <= operator < self.operators:
             raise AssignmentError.unknown_operator(operator, self.operators)
-        table = self._tables.get(operator)
-        if table is None:
-            table = self._tables[operator] = _hash_table(*self.pins.of_operator(operator))
         size = self.groups_per_operator
         groups = self.groups[operator * size : (operator + 1) * size]
-        return _route(np.ascontiguousarray(hashes, dtype=np.int64), groups, *table)
+        return _route(np.ascontiguousarray(hashes, dtype=np.int64), groups, *self._table(operator))
 
     def locate(self, hashes: I64, operator: I32, group: I32) -> I32:
         """``F`` of listed keys whose key group is known: their pins, else the slot of their group."""
         slots = self.groups[group]
-        if len(self.pins):
-            for number in np.unique(self.pins.operator):
-                keys, places = self.pins.of_operator(int(number))
-                rows = np.flatnonzero(operator == number)
-                at = np.minimum(np.searchsorted(keys, hashes[rows]), len(keys) - 1)
-                pinned = keys[at] == hashes[rows]
-                slots[rows[pinned]] = places[at[pinned]]
+        for number in np.unique(self.pins.operator):
+            _apply_pins(hashes, operator, number, *self._table(int(number)), slots)
         return slots
+
+    def _table(self, operator: int) -> tuple[I64, I32, Bool]:
+        """The pins of one operator as a hash table, built when first asked for."""
+        table = self._tables.get(operator)
+        if table is None:
+            table = self._tables[operator] = _hash_table(*self.pins.of_operator(operator))
+        return table
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,6 +224,23 @@ def _hash_table(keys: I64, slots: I32) -> tuple[I64, I32, Bool]:
         table_keys[at] = keys[index]
         table_slots[at] = slots[index]
     return table_keys, table_slots, used
+
+
+@compiled
+def _apply_pins(
+    hashes: I64, operator: I32, number: int, table_keys: I64, table_slots: I32, used: Bool, slots: I32
+) -> None:
+    """Overwrite the slots of the keys that are pinned for this operator."""
+    mask = len(table_keys) - 1
+    for row in range(len(hashes)):
+        if operator[row] != number:
+            continue
+        at = _probe(hashes[row], mask)
+        while used[at]:
+            if table_keys[at] == hashes[row]:
+                slots[row] = table_slots[at]
+                break
+            at = (at + 1) & mask
 
 
 @compiled

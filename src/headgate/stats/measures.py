@@ -60,20 +60,31 @@ def balance_of(cost: F64, capacity: F64, is_open: Bool, collocation: float | Non
     )
 
 
-def slot_costs(snapshot: Snapshot, assignment: Assignment) -> F64:
-    """L(d): the cost of each slot, listed keys and the rest of the groups together."""
-    slots = assignment.locate(snapshot.hash, snapshot.operator, snapshot.group)
-    listed = sums(slots, snapshot.cost, assignment.slots)
+def slot_costs(snapshot: Snapshot, assignment: Assignment, places: I32 | None = None) -> F64:
+    """L(d): the cost of each slot, listed keys and the rest of the groups together.
+
+    ``places``: the slot of each listed key, where the caller has it already.
+    """
+    if places is None:
+        places = locate(snapshot, assignment)
+    listed = sums(places, snapshot.cost, assignment.slots)
     return listed + sums(assignment.groups, snapshot.rest_cost, assignment.slots)
 
 
-def measure(snapshot: Snapshot, assignment: Assignment) -> Balance:
-    """All measures of an assignment under a snapshot."""
+def locate(snapshot: Snapshot, assignment: Assignment) -> I32:
+    """F(k) of every listed key."""
+    return assignment.locate(snapshot.hash, snapshot.operator, snapshot.group)
+
+
+def measure(snapshot: Snapshot, assignment: Assignment, places: I32 | None = None) -> Balance:
+    """All measures of an assignment under a snapshot. ``places``: the slot of each listed key, where known already."""
+    if places is None:
+        places = locate(snapshot, assignment)
     return balance_of(
-        slot_costs(snapshot, assignment),
+        slot_costs(snapshot, assignment, places),
         capacities(snapshot, assignment.slots),
         assignment.open_slots,
-        collocation_factor(snapshot, assignment),
+        collocation_factor(snapshot, assignment, places),
     )
 
 
@@ -85,12 +96,11 @@ def capacities(snapshot: Snapshot, slots: int) -> F64:
     return known
 
 
-def collocation_factor(snapshot: Snapshot, assignment: Assignment) -> float | None:
+def collocation_factor(snapshot: Snapshot, assignment: Assignment, places: I32 | None = None) -> float | None:
     """The share of the traffic that stays within a slot; None where no traffic was measured."""
     parts: list[tuple[Traffic, I32]] = []
     if snapshot.key_traffic is not None:
-        slots = assignment.locate(snapshot.hash, snapshot.operator, snapshot.group)
-        parts.append((snapshot.key_traffic, slots))
+        parts.append((snapshot.key_traffic, locate(snapshot, assignment) if places is None else places))
     if snapshot.group_traffic is not None:
         parts.append((snapshot.group_traffic, assignment.groups))
     total = sum(traffic.total for traffic, _ in parts)

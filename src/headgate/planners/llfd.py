@@ -1,0 +1,39 @@
+"""LLFD: least-load fit decreasing.
+
+Problem         level the load by editing the routing table
+Inputs          c(k), the tolerance theta_max, a criterion psi that says which key of a slot is taken first
+Guarantee       where a perfect placement exists and no key exceeds a slot's share, no slot is more than
+                (1/3)(1 - 1/N) over the mean (mixed-routing, theorem 1)
+Time, space     O(K log K) to sort, O(C (log C + N)) to place C candidates, plus O(K / N) per exchange; O(K)
+First appeared  Fang et al., mixed-routing, algorithm 1
+Deviations      1. A key that fits nowhere goes to the least loaded slot (algorithm 1 leaves it without one).
+                2. If a slot is still over the limit, all keys are packed anew as by Simple, and the better result is
+                   taken: theorem 1 and theorem 4 then hold by construction, not by argument.
+                3. theta counts underload as well as overload (II-A), but the paper's phase II sees only overload, and
+                   would leave a new, empty slot empty. Here it also takes keys from the fullest slots, down to the
+                   water level at which they fill the deficits.
+                4. Equality is allowed in line 12 (as in the text): a slot may reach its limit exactly.
+Backfires       on its own it neither bounds the table nor looks at state: use Mixed. It is here as the yardstick
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headgate.planners.base import Decision, Planner
+from headgate.planners.items import Items
+from headgate.planners.phases import Ground, better_of, run_phases
+from headgate.planners.plan import Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LLFD(Planner):
+    """Takes the heaviest keys of overloaded slots and fits them into the least loaded ones, with exchanges."""
+
+    name: ClassVar[str] = "llfd"
+
+    def decide(self, items: Items, limits: Limits) -> Decision:
+        ground = Ground.of(items)
+        trial = run_phases(ground, ground.by_cost(), limits.theta_max)
+        return better_of(items, Decision(*trial.targets(items, None)), limits.theta_max)
