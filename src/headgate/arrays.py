@@ -43,7 +43,8 @@ def frozen_i32(values: ArrayLike) -> I32:
 
 def sums(index: NDArray[np.integer], values: ArrayLike, size: int) -> F64:
     """What the values add up to per index: ``size`` numbers, 0 where an index does not occur."""
-    return cast(F64, np.bincount(index, np.asarray(values, dtype=np.float64), minlength=size))
+    # Of nothing, bincount makes integers.
+    return np.bincount(index, np.asarray(values, dtype=np.float64), minlength=size).astype(np.float64, copy=False)
 
 
 Array = TypeVar("Array", bound=NDArray[np.generic])

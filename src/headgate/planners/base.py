@@ -62,6 +62,8 @@ class Planner(ABC):
     """Whether the algorithm holds ``Limits.table_max``."""
     holds_migration: ClassVar[bool] = False
     """Whether the algorithm itself holds the limits on migration; for the others the moves that help most are kept."""
+    guards_balance: ClassVar[bool] = True
+    """Whether a plan that would leave the balance worse than it is is refused."""
 
     grain: Grain = "key"
     seed: int = 0
@@ -197,7 +199,7 @@ class _Conclusion:
         moving = np.flatnonzero(self.target != items.current)
         over = self.limits.table_max is not None and len(self.assignment.pins) > self.limits.table_max
         forced = items.on_draining().any() or (self.planner.controls_table and over) or items.resources
-        if not len(moving) or forced or self.decision.notes:
+        if not len(moving) or forced or not self.planner.guards_balance:
             return
         if items.balance(self.target).theta_max > self.before.theta_max * (1 + ROUNDING) + ROUNDING:
             self._refuse(moving, Reason.WORSE)
@@ -216,15 +218,27 @@ class _Conclusion:
             keep = old.open_slots[old.pins.slot]
             pins = Pins(old.pins.operator[keep], old.pins.hash[keep], old.pins.slot[keep])
         else:
-            groups, pins = items.base, self._pins()
+            groups = self._base()
+            pins = self._pins(groups)
         new = old.next(groups=groups, pins=pins)
         same = np.array_equal(groups, old.groups) and new.same_pins(old)
         return old if same else new
 
-    def _pins(self) -> Pins:
+    def _base(self) -> I32:
+        """The slot of each group. One that should leave a draining slot stays while limits keep most of its keys there,
+        so that the keys that stay need no pins."""
+        items, old = self.items, self.assignment
+        if items.base is old.groups or not self.limits.bounds_migration:
+            return items.base
+        ones = np.ones(len(items))
+        stay = sums(items.group, ones * (self.target == old.groups[items.group]), len(old.groups))
+        gone = sums(items.group, ones * (self.target == items.home), len(old.groups))
+        return np.where(stay > gone, old.groups, items.base).astype(np.int32)
+
+    def _pins(self, groups: I32) -> Pins:
         """Pins of listed keys that are not at home, and those of keys nobody listed, as long as their slot stays."""
-        items, old, snapshot = self.items, self.assignment, self.snapshot
-        away = np.flatnonzero(self.target != items.home)
+        old, snapshot = self.assignment, self.snapshot
+        away = np.flatnonzero(self.target != groups[self.items.group])
         operator, hashes, slot = snapshot.operator[away], snapshot.hash[away], self.target[away]
         unlisted = self._unlisted_pins()
         keep = unlisted & old.open_slots[old.pins.slot]

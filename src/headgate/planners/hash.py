@@ -26,6 +26,7 @@ class Hash(Planner):
     """Leaves everything where the hash puts it, and sends home what is elsewhere."""
 
     name: ClassVar[str] = "hash"
+    guards_balance: ClassVar[bool] = False
 
     def is_needed(self, items: Items, before: Balance, assignment: Assignment, limits: Limits) -> bool:
         return bool((items.current != items.home).any())

@@ -7,8 +7,8 @@ Guarantee       where a perfect placement exists and no key exceeds a slot's sha
 Time, space     O(K log K) to sort, O(C (log C + N)) to place C candidates, plus O(K / N) per exchange; O(K)
 First appeared  Fang et al., mixed-routing, algorithm 1
 Deviations      1. A key that fits nowhere goes to the least loaded slot (algorithm 1 leaves it without one).
-                2. If a slot is still over the limit, all keys are packed anew as by Simple, and the better result is
-                   taken: theorem 1 and theorem 4 then hold by construction, not by argument.
+                2. If a slot is still over the limit, LLFD with no tolerance and then packing all keys anew as by Simple
+                   are tried, and the best result is taken: theorems 1, 2 and 4 hold by construction.
                 3. theta counts underload as well as overload (II-A), but the paper's phase II sees only overload, and
                    would leave a new, empty slot empty. Here it also takes keys from the fullest slots, down to the
                    water level at which they fill the deficits.
@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from headgate.planners.base import Decision, Planner
 from headgate.planners.items import Items
-from headgate.planners.phases import Ground, better_of, run_phases
+from headgate.planners.phases import Ground, Trial, better_of, by_falling, run_phases, settle
 from headgate.planners.plan import Limits
 
 
@@ -35,5 +35,10 @@ class LLFD(Planner):
 
     def decide(self, items: Items, limits: Limits) -> Decision:
         ground = Ground.of(items)
-        trial = run_phases(ground, ground.by_cost(), limits.theta_max)
-        return better_of(items, Decision(*trial.targets(items, None)), limits.theta_max)
+        psi = ground.by_cost()
+        order = by_falling(psi)
+
+        def run(theta_max: float) -> tuple[Trial, int]:
+            return run_phases(ground, psi, theta_max, order=order), 1
+
+        return better_of(items, settle(items, None, run, limits.theta_max), limits.theta_max)

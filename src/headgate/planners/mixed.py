@@ -19,8 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from headgate.planners.base import Decision, Planner
 from headgate.planners.items import Items
 from headgate.planners.minmig import BETA, check_beta
@@ -57,7 +55,8 @@ class Mixed(Planner):
         def search(theta_max: float) -> tuple[Trial, int]:
             return _search(trials, theta_max, limits.table_max)
 
-        return within_table(items, settle(items, compact, search, limits.theta_max), limits)
+        decision = settle(items, compact, search, limits.theta_max)
+        return better_of(items, decision, limits.theta_max, limits.table_max)
 
 
 def _search(trials: Trials, theta_max: float, table_max: int | None) -> tuple[Trial, int]:
@@ -90,12 +89,3 @@ class Trials:
 
     def run_smallest_table(self, theta_max: float) -> Trial:
         return run_phases(self.ground, self.ground.by_cost(), theta_max, back=self.entries)
-
-
-def within_table(items: Items, decision: Decision, limits: Limits) -> Decision:
-    """The decision, or everything packed anew where that balances better and the table can hold it."""
-    packed = better_of(items, decision, limits.theta_max)
-    entries = int(np.count_nonzero(packed.target != items.home))
-    if packed is not decision and limits.table_max is not None and entries > limits.table_max:
-        return decision
-    return packed

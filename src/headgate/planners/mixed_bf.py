@@ -20,8 +20,8 @@ from headgate.errors import LimitsError
 from headgate.planners.base import ROUNDING, Decision, Planner
 from headgate.planners.items import Items
 from headgate.planners.minmig import BETA, check_beta
-from headgate.planners.mixed import Trials, within_table
-from headgate.planners.phases import Ground, Trial, settle
+from headgate.planners.mixed import Trials
+from headgate.planners.phases import Ground, Trial, better_of, settle
 from headgate.planners.plan import Limits
 
 
@@ -45,7 +45,7 @@ class MixedBF(Planner):
         backs = np.unique(np.linspace(0, trials.entries, count).astype(np.int64))
         best = min((trials.run(int(back), limits.theta_max) for back in backs), key=lambda trial: _merit(trial, limits))
         decision = settle(items, None, lambda _: (best, len(backs)), limits.theta_max)
-        return within_table(items, decision, limits)
+        return better_of(items, decision, limits.theta_max, limits.table_max)
 
 
 def _merit(trial: Trial, limits: Limits) -> tuple[float, float, float]:

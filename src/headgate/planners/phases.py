@@ -25,7 +25,7 @@ from headgate.planners.plan import Reason
 from headgate.stats.compact import Compact, Records, compact
 
 _TIGHTENINGS = 6
-"""Trials on records before the best so far is taken; the excess shrinks by half or more each time."""
+"""Trials before the best so far is taken; the tolerance shrinks by half or more each time."""
 
 Column = TypeVar("Column", bound=NDArray[np.generic])
 
@@ -216,12 +216,13 @@ def settle(
 ) -> Decision:
     """The decision of a trial within theta_max; ``run`` makes the trial for a tolerance and says how many it took.
 
-    Records only estimate the loads, so a trial on them can end slightly outside: it is then run again with a tolerance
-    tighter by twice the excess, which costs little on records.
+    A trial can end outside: records only estimate the loads, and LLFD looks at overload alone. It is then run again with
+    a tighter tolerance, which leaves less for any slot to lack; unless one key is too hot for any placement.
     """
     best: Decision | None = None
     reached, tolerance, tried = float("inf"), theta_max, 0
-    for _ in range(1 if compact is None else _TIGHTENINGS):
+    reachable = float(items.cost.max()) / float(items.capacity[items.is_open].max()) <= (1 + theta_max) * items.mean
+    for _ in range(_TIGHTENINGS if reachable else 1):
         trial, runs = run(tolerance)
         tried += runs
         target, reason = trial.targets(items, compact)
@@ -231,7 +232,7 @@ def settle(
             best, reached = Decision(target, reason, details=details), theta
         if theta <= theta_max + ROUNDING or tolerance == 0:
             break
-        tolerance = max(0.0, tolerance - 2 * (theta - theta_max))
+        tolerance = max(0.0, min(tolerance / 2, tolerance - 2 * (theta - theta_max)))
     assert best is not None
     return best
 
@@ -241,15 +242,33 @@ def repacked(items: Items) -> Decision:
     return Decision(pack(items), reasons(items, Reason.REPACK))
 
 
-def better_of(items: Items, trial: Decision, theta_max: float) -> Decision:
-    """The trial, or everything packed anew where the trial leaves a slot over the limit and packing does better."""
-    reached = items.balance(trial.target)
-    if reached.max_over_mean - 1 <= theta_max + ROUNDING:
+def better_of(items: Items, trial: Decision, theta_max: float, table_max: int | None = None) -> Decision:
+    """The trial; or, where it leaves a slot over the limit, what balances better of LLFD and packing everything anew.
+
+    LLFD is tried with its own tolerance and with none, so theorems 1, 2 and 4 hold whatever the trial did. What needs
+    more than ``table_max`` entries is not considered.
+    """
+
+    def overload(decision: Decision) -> float:
+        return items.balance(decision.target).max_over_mean - 1
+
+    best, reached = trial, overload(trial)
+    if reached <= theta_max + ROUNDING:
         return trial
-    packed = repacked(items)
-    if items.balance(packed.target).max_over_mean < reached.max_over_mean - ROUNDING:
-        return packed
-    return trial
+    ground = Ground.of(items)
+    psi = ground.by_cost()
+    for other in (
+        *(Decision(*run_phases(ground, psi, tolerance).targets(items, None)) for tolerance in (theta_max, 0.0)),
+        repacked(items),
+    ):
+        entries = int(np.count_nonzero(other.target != items.home))
+        if table_max is not None and entries > table_max:
+            continue
+        if overload(other) < reached - ROUNDING:
+            best, reached = Decision(other.target, other.reason, details=trial.details), overload(other)
+        if reached <= theta_max + ROUNDING:
+            break
+    return best
 
 
 def compact_of(items: Items, degree: int | None) -> Compact | None:
