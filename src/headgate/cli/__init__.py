@@ -1,1 +1,5 @@
 """The command line: one thin module per command."""
+
+from headgate.cli.main import app
+
+__all__ = ["app"]

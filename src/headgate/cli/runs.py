@@ -1,0 +1,154 @@
+"""Running planners: from names and options to plans, with the time each took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import numpy as np
+
+from headgate.arrays import sums
+from headgate.cli.placement import SINGLE_ROWS, Placement
+from headgate.errors import HeadgateError, InputError
+from headgate.planners import PLANNERS, Grain, Limits, Plan, Planner
+from headgate.routing import Assignment
+from headgate.stats import Snapshot, Traffic
+from headgate.stats.measures import Balance
+
+ALL = "all"
+"""The planner name that stands for every planner."""
+
+GrainChoice = Literal["auto", "key", "group"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What became of one planner: a plan and the seconds it took, or the reason why there is none.
+
+    ``warnings`` are for a plan looked at by itself, ``notes`` for one among others: what the figures show is left out.
+    """
+
+    planner: str
+    plan: Plan | None = None
+    grain: Grain = "key"
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    fault: str | None = None
+
+
+def planner_names(text: str) -> list[str]:
+    """``mixed`` or ``all`` or ``mixed,milp`` -> names. Raises ``InputError`` for a name nobody has."""
+    names = list(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
+    if names == [ALL]:
+        return list(PLANNERS)
+    unknown = [name for name in names if name not in PLANNERS]
+    if unknown or not names:
+        got = ", ".join(unknown) or repr(text)
+        raise InputError(f"there is no planner {got}: choose {ALL} or one of {', '.join(PLANNERS)}")
+    return names
+
+
+def build(
+    name: str, *, parameters: Mapping[str, object], grain: GrainChoice = "auto", rows: int | None = None
+) -> Planner:
+    """The planner of that name with those of the parameters that it has.
+
+    A grain of "auto" is the planner's own, except that few ``rows`` are always planned key by key.
+    """
+    cls = PLANNERS[name]
+    known = {field.name: field for field in fields(cls)}
+    chosen = {key: value for key, value in parameters.items() if key in known}
+    if "clock" in known:
+        chosen["clock"] = time.perf_counter
+    if grain != "auto":
+        chosen["grain"] = grain
+    elif rows is not None and rows <= SINGLE_ROWS:
+        chosen["grain"] = "key"
+    return cls(**chosen)  # type: ignore[arg-type]  # filtered by the fields of the class
+
+
+def warm_up(planners: Sequence[Planner]) -> None:
+    """Let every planner compile what it needs on a handful of keys, so that its seconds are those of planning."""
+    keys = [f"key {number}" for number in range(12)]
+    cost = np.arange(12.0, 0.0, -1.0) ** 2
+    traffic = Traffic.of(range(11), range(1, 12), np.ones(11))
+    snapshot = Snapshot.of_keys(keys, cost, groups=16, traffic=traffic)
+    limits = Limits(time_limit_seconds=0.1)
+    for planner in planners:
+        try:
+            planner.plan(snapshot, Assignment.hashed(3, 16), limits)
+        except HeadgateError:  # the real input says it again
+            continue
+
+
+def run(
+    planners: Sequence[Planner],
+    placement: Placement,
+    limits: Limits,
+    *,
+    keep_going: bool = False,
+    started: Callable[[str], None] = lambda name: None,
+) -> list[Outcome]:
+    """Plan with each. With ``keep_going`` a planner that cannot run on this input gives the reason instead of raising;
+    input that no planner can use raises all the same."""
+    outcomes = []
+    faults: list[HeadgateError] = []
+    for planner in planners:
+        started(planner.name)
+        start = time.perf_counter()
+        try:
+            plan = planner.plan(placement.snapshot, placement.assignment, limits)
+        except HeadgateError as error:
+            faults.append(error)
+            outcomes.append(Outcome(planner.name, grain=planner.grain, fault=str(error)))
+            continue
+        seconds = time.perf_counter() - start
+        own, over = plan.figures.warnings, _exceeded_caps(plan, placement, limits)
+        warnings = (*own, *_out_of_reach(plan, placement, limits), *over.values())
+        notes = (*own, *(f"some slots use more {name} than their cap" for name in over))
+        outcomes.append(Outcome(planner.name, plan, planner.grain, seconds, warnings, notes))
+    if faults and (not keep_going or len(faults) == len(planners)):
+        raise faults[0]
+    return outcomes
+
+
+def _out_of_reach(plan: Plan, placement: Placement, limits: Limits) -> list[str]:
+    """Say that balance was not reached and what to do; nothing where a single key is to blame, the plan says so."""
+    after, snapshot = plan.figures.after, placement.snapshot
+    if after.theta_max <= limits.theta_max or not len(snapshot):
+        return []
+    strongest = 1.0 if snapshot.capacity is None else float(snapshot.capacity.max())
+    if float(snapshot.cost.max()) / strongest / after.mean - 1 > limits.theta_max:
+        return []
+    if plan.planner == "hash":
+        advice = "hashing does not look at the load"
+    elif len(plan.refused):
+        advice = f"{len(plan.refused):,} moves were refused, see the reasons"
+    else:
+        advice = f"{plan.planner} found no better placement under these limits; compare with --planner {ALL}"
+    return [f"theta is {after.theta_max:.3f} after the plan, above theta_max = {limits.theta_max:g}: {advice}"]
+
+
+def _exceeded_caps(plan: Plan, placement: Placement, limits: Limits) -> dict[str, str]:
+    """The resources of which slots use more than the cap after the plan, and what to say of each."""
+    snapshot, slots = placement.snapshot, placement.assignment.slots
+    places = plan.assignment.locate(snapshot.hash, snapshot.operator, snapshot.group)
+    found = {}
+    for name, cap in limits.caps.items():
+        used = sums(places, snapshot.state_bytes if name == "state_bytes" else snapshot.resources[name], slots)
+        over = np.flatnonzero(used > np.broadcast_to(np.asarray(cap, dtype=float), slots) * (1 + 1e-9))
+        if len(over):
+            worst = int(over[np.argmax(used[over])])
+            found[name] = (
+                f"{len(over)} of {slots} slots use more {name} than their cap, slot {worst} the most with "
+                f"{used[worst]:g}: of the planners, milp and albic look at caps"
+            )
+    return found
+
+
+def relative_loads(balance: Balance) -> list[float]:
+    """How far each slot is off the mean, as a share of it; 0 where there is no load at all."""
+    return [float(load / balance.mean - 1) if balance.mean else 0.0 for load in balance.loads]
