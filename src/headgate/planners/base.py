@@ -8,8 +8,8 @@ nothing is needed, holding the limits, never making the balance worse, and sayin
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from headgate.arrays import F64, I8, I32, I64, Bool, compiled, sums
 from headgate.planners.items import Items, check_fit
 from headgate.planners.plan import Figures, Grain, Limits, Moves, Naming, Plan, Reason
 from headgate.routing.assignment import Assignment, Pins
-from headgate.stats.measures import Balance, locate, measure
+from headgate.stats.measures import Balance, collocation_factor, locate, measure
 from headgate.stats.snapshot import Snapshot
 
 ROUNDING = 1e-9
@@ -30,7 +30,8 @@ class Decision:
     """Where an algorithm wants every item, and why.
 
     ``reason`` has a ``Reason`` per item (read for those that move); ``notes`` a text of its own for single items.
-    ``bound`` is a proven lower bound on the load distance, where the algorithm has one.
+    ``bound`` is a proven lower bound on the load distance, where the algorithm has one. ``balance`` is that of the
+    target, where the algorithm has measured it.
     """
 
     target: I32
@@ -39,6 +40,7 @@ class Decision:
     warnings: tuple[str, ...] = ()
     bound: float | None = None
     details: Mapping[str, float] = field(default_factory=dict)
+    balance: Balance | None = None
 
     @classmethod
     def stay(cls, items: Items) -> Decision:
@@ -74,6 +76,15 @@ class Planner(ABC):
         An empty snapshot, and one that is balanced already, give a plan without moves. Raises ``InputError`` where the
         three do not fit each other.
         """
+        return self._plan(self.decide, snapshot, assignment, limits)
+
+    def _plan(
+        self,
+        decide: Callable[[Items, Limits], Decision],
+        snapshot: Snapshot,
+        assignment: Assignment,
+        limits: Limits | None,
+    ) -> Plan:
         limits = limits or Limits()
         check_fit(snapshot, assignment, limits)
         places = locate(snapshot, assignment)
@@ -82,7 +93,7 @@ class Planner(ABC):
         if not len(items) or not self.is_needed(items, before, assignment, limits):
             decision = Decision.stay(items)
         else:
-            decision = self.decide(items, limits)
+            decision = decide(items, limits)
         return _Conclusion(self, snapshot, assignment, limits, items, decision, before).plan()
 
     def is_needed(self, items: Items, before: Balance, assignment: Assignment, limits: Limits) -> bool:
@@ -124,6 +135,7 @@ class _Conclusion:
         self.decision = decision
         self.target = np.array(decision.target, dtype=np.int32)
         self.reason = np.array(decision.reason, dtype=np.int8)
+        self.balance = decision.balance
         self.refused: dict[int, tuple[int, Reason]] = {}
         self.warnings = list(decision.warnings)
 
@@ -136,7 +148,7 @@ class _Conclusion:
                 self._hold_migration()
             self._hold_balance()
         assignment = self._assignment()
-        after = measure(self.snapshot, assignment, self.target if items.grain == "key" else None)
+        after = self._after(assignment)
         moves = self._moves(np.flatnonzero(self.target != items.current), self.target, self.reason)
         moves = self._with_rest(moves, assignment)
         migrated = float(moves.state_bytes.sum())
@@ -155,6 +167,15 @@ class _Conclusion:
         )
         return Plan(self.planner.name, assignment, moves, self._refusals(), figures)
 
+    def _after(self, assignment: Assignment) -> Balance:
+        if assignment is self.assignment:
+            return self.before
+        if self.items.grain != "key":
+            return measure(self.snapshot, assignment)
+        if self.balance is None or assignment.groups is not self.items.base:
+            return measure(self.snapshot, assignment, self.target)
+        return replace(self.balance, collocation=collocation_factor(self.snapshot, assignment, self.target))
+
     def _hold_table(self) -> None:
         """Send home the lightest pinned keys until the table fits."""
         limit = self.limits.table_max
@@ -167,6 +188,7 @@ class _Conclusion:
         unwanted = pinned[np.argsort(self.items.cost[pinned], kind="stable")[:excess]]
         for item in unwanted:
             self.refused[int(item)] = (int(self.target[item]), Reason.TABLE_LIMIT)
+        self.balance = None
         self.target[unwanted] = self.items.home[unwanted]
         self.reason[unwanted] = np.where(self.items.on_draining()[unwanted], Reason.DRAIN, Reason.HOME)
 
@@ -201,12 +223,15 @@ class _Conclusion:
         forced = items.on_draining().any() or (self.planner.controls_table and over) or items.resources
         if not len(moving) or forced or not self.planner.guards_balance:
             return
-        if items.balance(self.target).theta_max > self.before.theta_max * (1 + ROUNDING) + ROUNDING:
+        if self.balance is None:
+            self.balance = items.balance(self.target)
+        if self.balance.theta_max > self.before.theta_max * (1 + ROUNDING) + ROUNDING:
             self._refuse(moving, Reason.WORSE)
 
     def _refuse(self, moving: I64, reason: Reason) -> None:
         for item in moving:
             self.refused.setdefault(int(item), (int(self.target[item]), reason))
+        self.balance = None
         self.target[moving] = self.items.current[moving]
 
     def _assignment(self) -> Assignment:

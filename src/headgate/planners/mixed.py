@@ -23,8 +23,10 @@ from headgate.planners.base import Decision, Planner
 from headgate.planners.items import Items
 from headgate.planners.minmig import BETA, check_beta
 from headgate.planners.phases import Ground, Trial, better_of, by_falling, compact_of, run_phases, settle
-from headgate.planners.plan import Limits
+from headgate.planners.plan import Limits, Plan
+from headgate.routing.assignment import Assignment
 from headgate.stats.compact import Compact
+from headgate.stats.snapshot import Snapshot
 
 _PATIENCE = 3
 """Trials with the paper's step before the step doubles: large overuse is met in one or two, small steps never end."""
@@ -48,8 +50,19 @@ class Mixed(Planner):
     def decide(self, items: Items, limits: Limits) -> Decision:
         return self.decide_on(items, compact_of(items, self.degree), limits)
 
+    def plan_on(
+        self, records: Compact, snapshot: Snapshot, assignment: Assignment, limits: Limits | None = None
+    ) -> Plan:
+        """As ``plan``, on records that the slots have made of their keys already: the rows of ``records`` are those of
+        the snapshot, placed as by the assignment."""
+
+        def decide(items: Items, limits: Limits) -> Decision:
+            return self.decide_on(items, records, limits)
+
+        return self._plan(decide, snapshot, assignment, limits)
+
     def decide_on(self, items: Items, compact: Compact | None, limits: Limits) -> Decision:
-        """As ``decide``, on records that the slots have made already."""
+        """As ``decide``, on records that are there already."""
         trials = Trials(Ground.of(items, compact), self.beta)
 
         def search(theta_max: float) -> tuple[Trial, int]:

@@ -226,10 +226,11 @@ def settle(
         trial, runs = run(tolerance)
         tried += runs
         target, reason = trial.targets(items, compact)
-        theta = items.balance(target).theta_max
+        balance = items.balance(target)
+        theta = balance.theta_max
         if best is None or theta < reached:
             details = {"trials": float(tried), "records": float(len(trial.ground.records))}
-            best, reached = Decision(target, reason, details=details), theta
+            best, reached = Decision(target, reason, details=details, balance=balance), theta
         if theta <= theta_max + ROUNDING or tolerance == 0:
             break
         tolerance = max(0.0, min(tolerance / 2, tolerance - 2 * (theta - theta_max)))
@@ -250,7 +251,7 @@ def better_of(items: Items, trial: Decision, theta_max: float, table_max: int | 
     """
 
     def overload(decision: Decision) -> float:
-        return items.balance(decision.target).max_over_mean - 1
+        return (decision.balance or items.balance(decision.target)).max_over_mean - 1
 
     best, reached = trial, overload(trial)
     if reached <= theta_max + ROUNDING:

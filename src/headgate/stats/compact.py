@@ -19,7 +19,7 @@ Time O(K), space O(K) for the way back from records to keys; the records themsel
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -85,6 +85,17 @@ class Compact:
     keys: I64
     starts: I64
 
+    @staticmethod
+    def joined(parts: Sequence[Compact], rows: Sequence[I64]) -> Compact:
+        """The records of many slots as one: ``rows[i]`` are the rows, in the whole, of the keys of ``parts[i]``."""
+        columns = {
+            name: np.concatenate([getattr(part.records, name) for part in parts])
+            for name in ("cost", "state_bytes", "count", "current", "home")
+        }
+        keys = np.concatenate([mine[part.keys] for part, mine in zip(parts, rows, strict=True)])
+        starts = np.concatenate([[0], np.cumsum(columns["count"])])
+        return Compact(Records(**columns), keys, starts)
+
     def load_error(self, cost: F64, current: I32, slots: int) -> float:
         """The greatest error of a slot's load when it is added up from the records, as a share of the true load."""
         true = sums(current, cost, slots)
@@ -104,13 +115,13 @@ def compact(cost: F64, state_bytes: F64, current: I32, home: I32, slots: int, de
         home,
         slots,
         float(degree),
-        *(costs.values, costs.unit, costs.exponents),
-        *(states.values, states.unit, states.exponents),
+        *(costs.steps, costs.unit, costs.below),
+        *(states.steps, states.unit, states.below),
     )
     keys, starts = _keys_by(record_of, len(first))
     records = Records(
-        cost=costs.values[cost_at],
-        state_bytes=states.values[state_at],
+        cost=costs.steps[cost_at],
+        state_bytes=states.steps[state_at],
         count=np.diff(starts),
         current=current[first],
         home=home[first],
@@ -127,7 +138,8 @@ def discretise(values: F64, degree: int = DEGREE) -> F64:
     scale = Scale.of(values, degree)
     order = np.argsort(-values, kind="stable")
     out = np.empty(len(values))
-    out[order] = scale.values[_choose(values[order], scale.values, scale.unit, float(degree), scale.exponents)]
+    per_unit = (1 + _EXACT) / scale.unit
+    out[order] = scale.steps[_choose(values[order], per_unit, float(degree), scale.steps, scale.below)]
     return out
 
 
@@ -138,59 +150,53 @@ def _check(degree: int) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scale:
-    """The representatives, ascending with 0 first: ``exponents`` powers of two of the unit, then multiples of R."""
+    """The representatives, ascending with 0 first: powers of two of the unit, then multiples of R of it.
 
-    values: F64
+    ``steps`` ends with infinity, so that the last representative has a next one nobody chooses; ``below[i]`` is the
+    number of the representative at or below i units, for i < R.
+    """
+
+    steps: F64
     unit: float
-    exponents: int
+    below: I64
+
+    @property
+    def values(self) -> F64:
+        return self.steps[:-1]
 
     @classmethod
     def of(cls, values: F64, degree: int) -> Scale:
-        positive = values[values > 0]
-        if not len(positive):
-            return cls(np.zeros(1), 1.0, 0)
-        top = float(positive.max())
-        unit = max(float(positive.min()), top / UNITS_MAX)
+        top = float(values.max(initial=0.0))
+        if top == 0:
+            return cls(np.array([0.0, np.inf]), 1.0, np.zeros(degree + 1, dtype=np.int64))
+        unit = max(float(values.min(initial=top, where=values > 0)), top / UNITS_MAX)
         linear = int(top / unit / degree * (1 + _EXACT))
         exponents = int(np.log2(degree)) if linear else int(np.log2(top / unit * (1 + _EXACT))) + 1
-        multiples = degree * np.arange(1.0, linear + 1)
-        return cls(unit * np.concatenate([[0.0], 2.0 ** np.arange(exponents), multiples]), unit, exponents)
+        powers = 2.0 ** np.arange(exponents)
+        steps = unit * np.concatenate([[0.0], powers, degree * np.arange(1.0, linear + 1), [np.inf]])
+        below = np.searchsorted(np.concatenate([[0.0], powers]), np.arange(degree + 1.0), side="right") - 1
+        return cls(steps, unit, below)
 
 
 @compiled
-def _at_or_below(x: float, degree: float, exponents: int, last: int) -> int:
-    """The number of the representative at or below x units: 1 + log2 in the exponential part, x / R beyond it."""
-    if x < 1:
-        return 0
-    if x >= degree:
-        return min(exponents + int(x / degree), last)
-    at, power = 1, 2.0
-    while power <= x and at < exponents:
-        power *= 2
-        at += 1
-    return at
+def _chosen(value: float, per_unit: float, degree: float, steps: F64, below: I64, deviation: float) -> int:
+    """The representative at or below the value or the next above it: whichever leaves the smaller deviation, the lower
+    one if equal. Free of branches as far as it goes: this runs once or twice per key."""
+    x = value * per_unit
+    at = below[int(x)] if x < degree else below[-1] + int(x / degree)
+    at = min(at, len(steps) - 2)
+    lower = abs(deviation + value - steps[at])
+    upper = abs(deviation + value - steps[at + 1])
+    return int(at + (upper < lower * (1 - _EXACT)))
 
 
 @compiled
-def _nearer(value: float, at: int, values: F64, deviation: float) -> int:
-    """This representative or the next above: whichever leaves the smaller deviation, the lower one if equal."""
-    if at + 1 < len(values):
-        lower = abs(deviation + value - values[at])
-        upper = abs(deviation + value - values[at + 1])
-        if upper < lower * (1 - _EXACT):
-            return at + 1
-    return at
-
-
-@compiled
-def _choose(values: F64, representatives: F64, unit: float, degree: float, exponents: int) -> I64:
+def _choose(values: F64, per_unit: float, degree: float, steps: F64, below: I64) -> I64:
     chosen = np.empty(len(values), dtype=np.int64)
     deviation = 0.0
     for row in range(len(values)):
-        x = values[row] / unit * (1 + _EXACT)
-        at = _at_or_below(x, degree, exponents, len(representatives) - 1)
-        chosen[row] = _nearer(values[row], at, representatives, deviation)
-        deviation += values[row] - representatives[chosen[row]]
+        chosen[row] = _chosen(values[row], per_unit, degree, steps, below, deviation)
+        deviation += values[row] - steps[chosen[row]]
     return chosen
 
 
@@ -207,12 +213,12 @@ def _grouped(
     home: I32,
     slots: int,
     degree: float,
-    cost_values: F64,
+    cost_steps: F64,
     cost_unit: float,
-    cost_exponents: int,
-    state_values: F64,
+    cost_below: I64,
+    state_steps: F64,
     state_unit: float,
-    state_exponents: int,
+    state_below: I64,
 ) -> tuple[I64, I64, I64, I64]:
     """The record of each key, numbered in order of appearance; of each record its first key and both representatives.
 
@@ -226,14 +232,14 @@ def _grouped(
     used = 0
     record_of = np.empty(len(cost), dtype=np.int64)
     cost_off, state_off = np.zeros(slots), np.zeros(slots)
-    costs, states = len(cost_values), len(state_values)
+    costs, states = len(cost_steps), len(state_steps)
     per_cost, per_state = (1 + _EXACT) / cost_unit, (1 + _EXACT) / state_unit
     for row in range(len(cost)):
         d, c, s = current[row], cost[row], state[row]
-        i = _nearer(c, _at_or_below(c * per_cost, degree, cost_exponents, costs - 1), cost_values, cost_off[d])
-        cost_off[d] += c - cost_values[i]
-        j = _nearer(s, _at_or_below(s * per_state, degree, state_exponents, states - 1), state_values, state_off[d])
-        state_off[d] += s - state_values[j]
+        i = _chosen(c, per_cost, degree, cost_steps, cost_below, cost_off[d])
+        cost_off[d] += c - cost_steps[i]
+        j = _chosen(s, per_state, degree, state_steps, state_below, state_off[d])
+        state_off[d] += s - state_steps[j]
         code = ((np.int64(d) * slots + home[row]) * costs + i) * states + j
         at = _spread(code, size - 1)
         while table[at] >= 0 and codes[table[at]] != code:
