@@ -11,7 +11,7 @@ Backfires       the table grows with every plan towards K (1 - 1/N) entries; use
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from headgate.errors import LimitsError
@@ -47,7 +47,10 @@ class MinMig(Planner):
         def run(theta_max: float) -> tuple[Trial, int]:
             return run_phases(ground, psi, theta_max, order=order), 1
 
-        return better_of(items, settle(items, compact, run, limits.theta_max), limits.theta_max)
+        def exact() -> Decision:
+            return replace(self, degree=None).decide(items, limits)
+
+        return better_of(items, settle(items, compact, run, limits.theta_max, exact), limits.theta_max)
 
 
 def check_beta(planner: str, beta: float) -> None:

@@ -11,7 +11,7 @@ Backfires       every entry goes home before it is placed again, so much state m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from headgate.planners.base import Decision, Planner
@@ -41,4 +41,7 @@ class MinTable(Planner):
         def run(theta_max: float) -> tuple[Trial, int]:
             return run_phases(ground, psi, theta_max, back=everything, order=order), 1
 
-        return better_of(items, settle(items, compact, run, limits.theta_max), limits.theta_max)
+        def exact() -> Decision:
+            return replace(self, degree=None).decide(items, limits)
+
+        return better_of(items, settle(items, compact, run, limits.theta_max, exact), limits.theta_max)

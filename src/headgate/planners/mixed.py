@@ -68,7 +68,10 @@ class Mixed(Planner):
         def search(theta_max: float) -> tuple[Trial, int]:
             return _search(trials, theta_max, limits.table_max)
 
-        decision = settle(items, compact, search, limits.theta_max)
+        def exact() -> Decision:
+            return self.decide_on(items, None, limits)
+
+        decision = settle(items, compact, search, limits.theta_max, exact)
         return better_of(items, decision, limits.theta_max, limits.table_max)
 
 

@@ -212,12 +212,17 @@ def _with_split(order: I64, split: I64, records: int) -> I64:
 
 
 def settle(
-    items: Items, compact: Compact | None, run: Callable[[float], tuple[Trial, int]], theta_max: float
+    items: Items,
+    compact: Compact | None,
+    run: Callable[[float], tuple[Trial, int]],
+    theta_max: float,
+    exact: Callable[[], Decision] | None = None,
 ) -> Decision:
     """The decision of a trial within theta_max; ``run`` makes the trial for a tolerance and says how many it took.
 
-    A trial can end outside: records only estimate the loads, and LLFD looks at overload alone. It is then run again with
-    a tighter tolerance, which leaves less for any slot to lack; unless one key is too hot for any placement.
+    A trial can end outside: records only estimate the loads, and LLFD looks at overload alone. It is then run again
+    with a tighter tolerance, which leaves less for any slot to lack, unless one key is too hot for any placement. Where
+    records stay too coarse for the tolerance, ``exact`` plans on the keys themselves.
     """
     best: Decision | None = None
     reached, tolerance, tried = float("inf"), theta_max, 0
@@ -234,6 +239,8 @@ def settle(
         if theta <= theta_max + ROUNDING or tolerance == 0:
             break
         tolerance = max(0.0, min(tolerance / 2, tolerance - 2 * (theta - theta_max)))
+    if exact is not None and compact is not None and reachable and reached > theta_max + ROUNDING:
+        return exact()
     assert best is not None
     return best
 
