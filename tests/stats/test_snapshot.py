@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import SnapshotError
 from headgate.routing import Assignment, key_hash
-from headgate.stats import Snapshot, StateWindow, Traffic, collocation_factor, load_index, measure, slot_costs
+from headgate.stats import Snapshot, StateWindow, Traffic, collocation_factor, delta, load_index, measure, slot_costs
 
 
 def test_state_defaults_to_the_cost_and_tuples_to_the_cost_rounded() -> None:
@@ -121,6 +123,18 @@ def test_collocation_is_the_share_of_traffic_within_slots() -> None:
     assert collocation_factor(snapshot, Assignment(np.array([0, 0, 1]), 2)) == pytest.approx(0.6)
     grouped = Snapshot.of_groups([1, 1, 1], traffic=traffic)
     assert collocation_factor(grouped, Assignment(np.array([1, 0, 1]), 2)) == pytest.approx(0.1)
+
+
+def test_delta_lists_what_lies_elsewhere_with_its_state() -> None:
+    snapshot = Snapshot.of_keys(["a", "b"], [1, 2], state_bytes=[10, 20], group=[0, 1], groups=3)
+    light = replace(snapshot, rest_state_bytes=np.array([0.0, 5.0, 0.0]))
+    before = Assignment(np.array([0, 0, 1]), 2)
+    after = before.next(groups=np.array([0, 1, 0]))
+    moved = delta(light, before, after)
+    assert moved.rows.tolist() == [1, -2]
+    assert moved.state_bytes.tolist() == [20, 5]
+    assert (moved.source.tolist(), moved.target.tolist()) == ([0, 0], [1, 1])
+    assert len(delta(light, before, before)) == 0
 
 
 def test_no_load_is_level() -> None:

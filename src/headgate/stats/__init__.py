@@ -1,6 +1,6 @@
 """Statistics: what one interval showed. Pure."""
 
-from headgate.stats.measures import Balance, balance_of, collocation_factor, load_index, measure, slot_costs
+from headgate.stats.measures import Balance, balance_of, collocation_factor, delta, load_index, measure, slot_costs
 from headgate.stats.snapshot import Snapshot, Traffic
 from headgate.stats.window import StateWindow
 
@@ -11,6 +11,7 @@ __all__ = [
     "Traffic",
     "balance_of",
     "collocation_factor",
+    "delta",
     "load_index",
     "measure",
     "slot_costs",

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.arrays import F64, I32, Bool, sums
-from headgate.routing.assignment import Assignment
+from headgate.routing.assignment import Assignment, Difference, difference
 from headgate.stats.snapshot import Snapshot, Traffic
 
 
@@ -107,6 +107,22 @@ def collocation_factor(snapshot: Snapshot, assignment: Assignment, places: I32 |
     if total == 0:
         return None
     return sum(traffic.kept_within(slots) for traffic, slots in parts) / total
+
+
+def delta(snapshot: Snapshot, before: Assignment, after: Assignment) -> Difference:
+    """Delta(F, F'): the listed keys that change slot, then the rest of the groups that do, with the state they carry.
+
+    A row of 0 or more is a key's row in the snapshot; -1 - g stands for the unlisted keys of key group g.
+    """
+    keys = difference(locate(snapshot, before), locate(snapshot, after), snapshot.state_bytes)
+    rest = difference(before.groups, after.groups, snapshot.rest_state_bytes)
+    there = (snapshot.rest_cost[rest.rows] > 0) | (rest.state_bytes > 0)
+    return Difference(
+        rows=np.concatenate([keys.rows, -1 - rest.rows[there]]),
+        source=np.concatenate([keys.source, rest.source[there]]),
+        target=np.concatenate([keys.target, rest.target[there]]),
+        state_bytes=np.concatenate([keys.state_bytes, rest.state_bytes[there]]),
+    )
 
 
 def load_index(total_cost: float, initial_cost: float) -> float:
