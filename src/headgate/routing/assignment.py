@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from headgate.arrays import F64, I32, I64, Bool, compiled, frozen_i32, frozen_i64
 from headgate.errors import AssignmentError
@@ -65,7 +65,7 @@ class Assignment:
     draining: frozenset[int] = frozenset()
     operators: int = 1
     version: int = 0
-    _tables: dict[int, tuple[I64, I32, Bool]] = field(default_factory=dict, init=False, repr=False)
+    _tables: dict[int, tuple[I64, I32, NDArray[np.uint64]]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", frozen_i32(self.groups))
@@ -165,7 +165,7 @@ class Assignment:
             _apply_pins(hashes, operator, number, *self._table(int(number)), slots)
         return slots
 
-    def _table(self, operator: int) -> tuple[I64, I32, Bool]:
+    def _table(self, operator: int) -> tuple[I64, I32, NDArray[np.uint64]]:
         """The pins of one operator as a hash table, built when first asked for."""
         table = self._tables.get(operator)
         if table is None:
@@ -201,63 +201,73 @@ def pins_from(mapping: Mapping[int, int], operator: int = 0) -> Pins:
     return Pins.of(np.full(len(mapping), operator), list(mapping.keys()), list(mapping.values()))
 
 
-@compiled
-def _probe(key: int, mask: int) -> np.int64:
-    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    return np.int64(mixed >> np.uint64(32)) & mask
+_Words = NDArray[np.uint64]
 
 
 @compiled
-def _hash_table(keys: I64, slots: I32) -> tuple[I64, I32, Bool]:
-    """An open-addressing table at most a quarter full, so that a key that is not pinned is found out in one look."""
-    size = 16
-    while size < 4 * len(keys):
+def _mixed(key: int) -> np.uint64:
+    return np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+
+
+@compiled
+def _hash_table(keys: I64, slots: I32) -> tuple[I64, I32, _Words]:
+    """Keys and slots by open addressing (slot -1: empty), half full at most; and a bit map, a sixteenth full, that tells
+    nearly every key that is not pinned by one look at a few kilobytes."""
+    size = 64
+    while size < 2 * len(keys):
         size *= 2
     table_keys = np.zeros(size, dtype=np.int64)
     table_slots = np.full(size, -1, dtype=np.int32)
-    used = np.zeros(size, dtype=np.bool_)
+    bits = np.zeros(size // 8, dtype=np.uint64)
     for index in range(len(keys)):
-        at = _probe(keys[index], size - 1)
-        while used[at]:
+        mixed = _mixed(keys[index])
+        bit = (mixed >> np.uint64(32)) & np.uint64(8 * size - 1)
+        bits[bit >> np.uint64(6)] |= np.uint64(1) << (bit & np.uint64(63))
+        at = np.int64(mixed >> np.uint64(32)) & (size - 1)
+        while table_slots[at] >= 0:
             at = (at + 1) & (size - 1)
-        used[at] = True
         table_keys[at] = keys[index]
         table_slots[at] = slots[index]
-    return table_keys, table_slots, used
+    return table_keys, table_slots, bits
+
+
+@compiled
+def _pinned_slot(key: int, table_keys: I64, table_slots: I32, bits: _Words) -> int:
+    """The slot a key is pinned to, -1 if it is not."""
+    high = _mixed(key) >> np.uint64(32)
+    bit = high & np.uint64(8 * len(table_keys) - 1)
+    if (bits[bit >> np.uint64(6)] >> (bit & np.uint64(63))) & np.uint64(1) == 0:
+        return -1
+    mask = len(table_keys) - 1
+    at = np.int64(high) & mask
+    while table_slots[at] >= 0:
+        if table_keys[at] == key:
+            return int(table_slots[at])
+        at = (at + 1) & mask
+    return -1
 
 
 @compiled
 def _apply_pins(
-    hashes: I64, operator: I32, number: int, table_keys: I64, table_slots: I32, used: Bool, slots: I32
+    hashes: I64, operator: I32, number: int, table_keys: I64, table_slots: I32, bits: _Words, slots: I32
 ) -> None:
     """Overwrite the slots of the keys that are pinned for this operator."""
-    mask = len(table_keys) - 1
     for row in range(len(hashes)):
-        if operator[row] != number:
-            continue
-        at = _probe(hashes[row], mask)
-        while used[at]:
-            if table_keys[at] == hashes[row]:
-                slots[row] = table_slots[at]
-                break
-            at = (at + 1) & mask
+        if operator[row] == number:
+            slot = _pinned_slot(hashes[row], table_keys, table_slots, bits)
+            if slot >= 0:
+                slots[row] = slot
 
 
 @compiled
-def _route(hashes: I64, groups: I32, table_keys: I64, table_slots: I32, used: Bool) -> I32:
+def _route(hashes: I64, groups: I32, table_keys: I64, table_slots: I32, bits: _Words) -> I32:
     out = np.empty(len(hashes), dtype=np.int32)
-    mask = len(table_keys) - 1
     count = len(groups)
     power_of_two = count & (count - 1) == 0
     for row in range(len(hashes)):
         key = hashes[row]
-        group = key & (count - 1) if power_of_two else key % count
-        slot = groups[group]
-        at = _probe(key, mask)
-        while used[at]:
-            if table_keys[at] == key:
-                slot = table_slots[at]
-                break
-            at = (at + 1) & mask
+        slot = _pinned_slot(key, table_keys, table_slots, bits)
+        if slot < 0:
+            slot = groups[key & (count - 1) if power_of_two else key % count]
         out[row] = slot
     return out
