@@ -20,12 +20,12 @@ from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
-from intervals import Flow, Interval, Setting, check
-from reporting import RESULTS, Claim, Report, Table, timed
 
 from headgate.planners import Limits, Mixed, Readj
 from headgate.routing import Assignment, key_hash, pins_from
 from headgate.stats.compact import Compact, compact
+from intervals import Flow, Interval, Setting, check
+from reporting import RESULTS, Claim, Report, Table, timed
 
 DEGREE, TABLE, REPEATS = 8, 3000, 3
 LIMITS = Limits(theta_max=0.08, table_max=TABLE)
@@ -189,8 +189,8 @@ def main() -> None:
     report = Report(
         name="speed",
         title="Speed of the core",
-        setup="Zipf 0.85, fluctuation 1, 15 slots, theta_max 0.08, table_max 3,000, w = 5; ratios of medians, both sides "
-        "from the same statistics in one process.",
+        setup="Zipf 0.85, fluctuation 1, 15 slots, theta_max 0.08, table_max 3,000, w = 5; ratios of medians, both "
+        "sides from the same statistics in one process.",
         claims=claims,
         tables=[Table(("what", "measured"), rows)],
         parameters={"keys": keys, "intervals": intervals},

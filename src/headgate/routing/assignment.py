@@ -211,8 +211,8 @@ def _mixed(key: int) -> np.uint64:
 
 @compiled
 def _hash_table(keys: I64, slots: I32) -> tuple[I64, I32, _Words]:
-    """Keys and slots by open addressing (slot -1: empty), half full at most; and a bit map, a sixteenth full, that tells
-    nearly every key that is not pinned by one look at a few kilobytes."""
+    """Keys and slots by open addressing (slot -1: empty), half full at most; and a bit map, a sixteenth full, that
+    tells nearly every key that is not pinned by one look at a few kilobytes."""
     size = 64
     while size < 2 * len(keys):
         size *= 2

@@ -7,8 +7,8 @@ has when nobody has moved it (the papers' hash function ``h``) is decided by ren
     and a slot has room for its fair share of the groups, rounded up
 
 So every slot gets its share of the groups to within one, which plain consistent hashing does not (1024 groups over 15
-slots: 68 each, plus or minus 8), and a slot that comes or goes moves few groups beside its own share: of 1024 groups, 218
-from 4 slots to 5 (the least is 205), 84 from 31 to 32 (the least is 32).
+slots: 68 each, plus or minus 8), and a slot that comes or goes moves few groups beside its own share: of 1024 groups,
+218 from 4 slots to 5 (the least is 205), 84 from 31 to 32 (the least is 32).
 """
 
 from __future__ import annotations
