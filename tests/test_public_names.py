@@ -5,11 +5,45 @@ from __future__ import annotations
 import headgate
 from headgate.planners import PLANNERS
 
-PUBLIC = """
-ALBIC Assignment AssignmentError Balance COLA DLBH DLBL Figures Flux Hash HeadgateError InputError KeyTypeError LLFD
-LPTF Limits LimitsError MILP MinMig MinTable Mixed MixedBF Move Pins Plan Planner Readj Simple Snapshot SnapshotError
-SolverError StateWindow Traffic __version__ delta key_hash measure
-""".split()
+PUBLIC = [
+    "ALBIC",
+    "Assignment",
+    "AssignmentError",
+    "Balance",
+    "COLA",
+    "DLBH",
+    "DLBL",
+    "Figures",
+    "Flux",
+    "Hash",
+    "HeadgateError",
+    "InputError",
+    "KeyTypeError",
+    "LLFD",
+    "LPTF",
+    "Limits",
+    "LimitsError",
+    "MILP",
+    "MinMig",
+    "MinTable",
+    "Mixed",
+    "MixedBF",
+    "Move",
+    "Pins",
+    "Plan",
+    "Planner",
+    "Readj",
+    "Simple",
+    "Snapshot",
+    "SnapshotError",
+    "SolverError",
+    "StateWindow",
+    "Traffic",
+    "__version__",
+    "delta",
+    "key_hash",
+    "measure",
+]
 
 
 def test_the_public_names_are_these_and_no_others() -> None:

@@ -13,6 +13,8 @@ from headgate.errors import (
     SolverError,
 )
 from headgate.planners import (
+    ALBIC,
+    COLA,
     DLBH,
     DLBL,
     LLFD,
@@ -33,11 +35,13 @@ from headgate.planners import (
     Simple,
 )
 from headgate.routing import Assignment, Pins, key_hash
-from headgate.stats import Balance, Snapshot, StateWindow, Traffic, measure
+from headgate.stats import Balance, Snapshot, StateWindow, Traffic, delta, measure
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ALBIC",
+    "COLA",
     "DLBH",
     "DLBL",
     "LLFD",
@@ -70,6 +74,7 @@ __all__ = [
     "StateWindow",
     "Traffic",
     "__version__",
+    "delta",
     "key_hash",
     "measure",
 ]

@@ -106,7 +106,7 @@ def test_theorems_2_and_4(planner: Planner, yardstick: Planner, workload: tuple[
 def test_a_new_empty_slot_is_filled_although_no_slot_is_overloaded() -> None:
     # 15 slots at 1.067 of the new mean each: none over 1.08, yet slot 15 has nothing.
     snapshot = Snapshot.of_keys(np.arange(15_000), np.ones(15_000), group=np.arange(15_000) // 1000, groups=15)
-    grown = Assignment(np.arange(15), 15).resized(16)
+    grown = Assignment(np.arange(15, dtype=np.int32), 15).resized(16)
     for planner in (LLFD(), MinMig(), Mixed(), Mixed(degree=8)):
         plan = planner.plan(snapshot, grown, Limits(theta_max=0.08))
         assert plan.figures.before.theta_max == 1.0

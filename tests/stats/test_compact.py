@@ -39,7 +39,7 @@ def test_the_deviation_stays_within_a_step(values: list[int], degree: int) -> No
 @given(st.integers(0, 2**32 - 1), st.integers(1, 400), st.integers(1, 8), st.sampled_from([1, 4, 32]))
 def test_records_hold_every_key_once_and_only_their_like(seed: int, keys: int, slots: int, degree: int) -> None:
     random = np.random.default_rng(seed)
-    cost, state = random.zipf(1.5, keys) % 1000 + 0.0, random.zipf(1.5, keys) % 500 + 0.0
+    cost, state = ((random.zipf(1.5, keys) % top).astype(np.float64) for top in (1000, 500))
     current, home = (random.integers(0, slots, keys).astype(np.int32) for _ in range(2))
     form = compact(cost, state, current, home, slots, degree)
     assert sorted(form.keys.tolist()) == list(range(keys))

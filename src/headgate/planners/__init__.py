@@ -1,6 +1,8 @@
 """Planners: (snapshot, assignment, limits) -> plan. One algorithm per file, one interface. Pure."""
 
+from headgate.planners.albic import ALBIC
 from headgate.planners.base import Planner
+from headgate.planners.cola import COLA
 from headgate.planners.dlb import DLBH, DLBL
 from headgate.planners.flux import Flux
 from headgate.planners.hash import Hash
@@ -17,11 +19,16 @@ from headgate.planners.simple import Simple
 
 PLANNERS: dict[str, type[Planner]] = {
     planner.name: planner
-    for planner in (Hash, Simple, LLFD, MinTable, MinMig, Mixed, MixedBF, Readj, LPTF, DLBL, DLBH, Flux, MILP)
+    for planner in (
+        *(Hash, Simple, LLFD, MinTable, MinMig, Mixed, MixedBF, Readj, LPTF, DLBL, DLBH),
+        *(Flux, MILP, ALBIC, COLA),
+    )
 }
 """Every planner by the name a person calls it."""
 
 __all__ = [
+    "ALBIC",
+    "COLA",
     "DLBH",
     "DLBL",
     "LLFD",

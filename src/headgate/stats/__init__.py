@@ -1,17 +1,23 @@
 """Statistics: what one interval showed. Pure."""
 
+from headgate.stats.compact import Compact, Records, discretise
+from headgate.stats.heavy import HeavyKeys
 from headgate.stats.measures import Balance, balance_of, collocation_factor, delta, load_index, measure, slot_costs
 from headgate.stats.snapshot import Snapshot, Traffic
 from headgate.stats.window import StateWindow
 
 __all__ = [
     "Balance",
+    "Compact",
+    "HeavyKeys",
+    "Records",
     "Snapshot",
     "StateWindow",
     "Traffic",
     "balance_of",
     "collocation_factor",
     "delta",
+    "discretise",
     "load_index",
     "measure",
     "slot_costs",

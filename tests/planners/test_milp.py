@@ -1,0 +1,445 @@
+"""MILP: against brute force, against HiGHS, and the promises it makes: limits, bound, lemmas, no idle moves."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.errors import LimitsError
+from headgate.planners.allocation import Problem, Score, solve
+from headgate.planners.allocation.bound import lower_bound
+from headgate.planners.allocation.classes import ClassBound
+from headgate.planners.allocation.model import solve_exactly
+from headgate.planners.allocation.polish import without_idle
+from headgate.planners.flux import Flux, level
+from headgate.planners.items import Resource
+from headgate.planners.milp import MILP
+from headgate.planners.plan import Limits
+from headgate.routing.assignment import Assignment
+from headgate.stats.snapshot import Snapshot
+from headgate.workloads.clusters import cluster
+
+SLACK = 1e-7
+"""Share of the mean within which distances count as equal: HiGHS' tolerance, and a little."""
+
+
+def problem_of(
+    cost: list[float],
+    at: list[int],
+    slots: int,
+    *,
+    price: list[float] | None = None,
+    budget: float | None = None,
+    capacity: list[float] | None = None,
+    draining: tuple[int, ...] = (),
+    fixed: list[float] | None = None,
+    pinned: list[int] | None = None,
+    resources: dict[str, Resource] | None = None,
+) -> Problem:
+    is_open = np.ones(slots, dtype=np.bool_)
+    is_open[list(draining)] = False
+    return Problem(
+        cost=np.array(cost, dtype=float),
+        price=np.array(price if price is not None else np.ones(len(cost)), dtype=float),
+        state=np.array(cost, dtype=float),
+        current=np.array(at, dtype=np.int32),
+        fixed_cost=np.array(fixed if fixed is not None else np.zeros(slots), dtype=float),
+        capacity=np.array(capacity if capacity is not None else np.ones(slots), dtype=float),
+        is_open=is_open,
+        budget=budget,
+        pinned=None if pinned is None else np.array(pinned, dtype=np.int32),
+        resources=resources or {},
+    )
+
+
+def best_by_force(problem: Problem) -> tuple[Score, float]:
+    """The best score of all placements, and the least load distance over the open slots alone."""
+    best: Score | None = None
+    least = np.inf
+    for choice in product(range(problem.slots), repeat=len(problem)):
+        places = np.array(choice, dtype=np.int32)
+        if not problem.admits(places):
+            continue
+        score = problem.score(places)
+        off = problem.loads(places) - problem.mean
+        if score.excess == 0:
+            least = min(least, float(np.abs(off[problem.is_open]).max()))
+        if best is None or problem.is_better(score, best):
+            best = score
+    assert best is not None
+    return best, least
+
+
+@st.composite
+def small_problems(draw: st.DrawFn, capped: bool = False, pins: bool = False) -> Problem:
+    slots = draw(st.integers(2, 3))
+    items = draw(st.integers(1, 6))
+    values = st.lists(st.integers(0, 12), min_size=items, max_size=items)
+    is_priced = draw(st.booleans())
+    at = draw(st.lists(st.integers(0, slots - 1), min_size=items, max_size=items))
+    price = draw(values) if is_priced else [1] * items
+    budget = draw(st.one_of(st.none(), st.integers(0, 20 if is_priced else 4)))
+    pinned = None
+    if pins:
+        pinned = [draw(st.sampled_from([-1, -1, slot])) for slot in at]
+    resources = {}
+    if capped:
+        used = np.array(draw(values), dtype=float)
+        resources["memory"] = Resource(used, np.zeros(slots), np.full(slots, float(draw(st.integers(4, 30)))))
+    return problem_of(
+        [float(value) for value in draw(values)],
+        at,
+        slots,
+        price=[float(value) for value in price],
+        budget=budget,
+        capacity=draw(st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=slots, max_size=slots)),
+        draining=draw(st.sampled_from([(), (), (1,)])),
+        fixed=[float(draw(st.sampled_from([0, 0, 3]))) for _ in range(slots)],
+        pinned=pinned,
+        resources=resources,
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(small_problems())
+def test_finds_what_brute_force_finds_and_its_bound_holds(problem: Problem) -> None:
+    if problem.mean == 0:
+        return
+    best, least = best_by_force(problem)
+    solution = solve(problem, time_limit_seconds=0.5)
+    slack = SLACK * problem.mean
+    assert solution.score.distance == pytest.approx(best.distance, abs=slack)
+    assert solution.bound <= best.distance + slack
+    assert solution.open_bound <= least + slack
+    assert problem.admits(solution.places)
+    if problem.is_open.all():
+        assert solution.score.spread == pytest.approx(best.spread, abs=1e-3 * problem.mean)
+
+
+@settings(max_examples=120, deadline=None)
+@given(small_problems())
+def test_counting_bound_holds_for_every_placement(problem: Problem) -> None:
+    if problem.mean == 0:
+        return
+    best, least = best_by_force(problem)
+    assert lower_bound(problem) <= best.distance + 1e-9 * problem.mean
+    assert lower_bound(problem, judge_draining=False) <= least + 1e-9 * problem.mean
+    if problem.budget is not None:
+        slack = 1e-8 * problem.mean
+        assert not ClassBound(problem).refutes(best.distance + slack)
+        assert not ClassBound(problem, judge_draining=False).refutes(least + slack)
+        assert ClassBound(problem).raised(0.0, best.distance, 20) <= best.distance + slack
+
+
+def test_counting_light_items_apart_refutes_more() -> None:
+    """One slot must trade for an item lighter than any but those of the lightest slots, who would need another move."""
+    state = cluster(40, 800, 20, varies=44, seed=5)
+    snapshot = state.snapshot
+    problem = problem_of(snapshot.group_cost().tolist(), state.assignment.groups.tolist(), 40, budget=17)
+    assert lower_bound(problem) == pytest.approx(0.5778, abs=1e-3)
+    assert ClassBound(problem).refutes(0.597)
+    assert not ClassBound(problem).refutes(0.598)
+    assert solve(problem, time_limit_seconds=1.0).is_proven
+
+
+@settings(max_examples=25, deadline=None)
+@given(small_problems(capped=True))
+def test_holds_caps_where_they_can_be_held(problem: Problem) -> None:
+    if problem.mean == 0:
+        return
+    best, _ = best_by_force(problem)
+    solution = solve(problem, time_limit_seconds=0.5)
+    if best.excess == 0:
+        assert solution.score.excess == 0
+        assert solution.score.distance == pytest.approx(best.distance, abs=SLACK * problem.mean)
+    else:
+        assert solution.score.excess <= problem.excess(problem.start)
+
+
+@settings(max_examples=25, deadline=None)
+@given(small_problems(pins=True))
+def test_pinned_items_are_where_they_must_be(problem: Problem) -> None:
+    if problem.mean == 0:
+        return
+    solution = solve(problem, time_limit_seconds=0.1)
+    assert problem.admits(solution.places)
+    best, _ = best_by_force(problem)
+    assert solution.bound <= best.distance + SLACK * problem.mean
+    assert solution.score.distance == pytest.approx(best.distance, abs=SLACK * problem.mean)
+
+
+@st.composite
+def medium_problems(draw: st.DrawFn) -> Problem:
+    """Four slots of some twenty items with costs of all kinds."""
+    seed = draw(st.integers(0, 2**20))
+    random = np.random.default_rng(seed)
+    items = draw(st.integers(12, 20))
+    kind = draw(st.sampled_from(["alike", "skewed", "equal"]))
+    cost = {
+        "alike": 1 + random.uniform(-0.05, 0.05, items),
+        "skewed": random.lognormal(0, 1, items),
+        "equal": np.ones(items),
+    }[kind]
+    return problem_of(
+        cost.tolist(),
+        random.integers(0, 4, items).tolist(),
+        4,
+        budget=draw(st.sampled_from([1, 2, 3, 4])),
+        draining=draw(st.sampled_from([(), (3,)])),
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(medium_problems())
+def test_agrees_with_the_full_model_solved_to_the_end(problem: Problem) -> None:
+    exact = solve_exactly(problem)
+    assert exact.is_proven
+    assert exact.places is not None
+    optimum = problem.score(exact.places).distance
+    slack = SLACK * problem.mean
+    assert exact.bound <= optimum + slack
+    assert lower_bound(problem) <= optimum + slack
+    assert not ClassBound(problem).refutes(optimum + slack)
+    solution = solve(problem, time_limit_seconds=0.5)
+    assert solution.score.distance == pytest.approx(optimum, abs=slack)
+    assert solution.is_proven
+
+
+@settings(max_examples=20, deadline=None)
+@given(medium_problems())
+def test_never_worse_than_staying_nor_than_flux(problem: Problem) -> None:
+    solution = solve(problem, time_limit_seconds=0.01)
+    flux = level(
+        problem.cost,
+        problem.price,
+        problem.current,
+        problem.fixed_cost,
+        problem.capacity,
+        problem.is_open,
+        problem.mean,
+        0.0,
+        problem.budget,
+    )
+    for other in (problem.current, flux):
+        assert not problem.is_better(problem.score(other), solution.score)
+
+
+@settings(max_examples=20, deadline=None)
+@given(medium_problems())
+def test_lemma_1_nothing_moves_to_a_slot_that_drains(problem: Problem) -> None:
+    solution = solve(problem, time_limit_seconds=0.05)
+    moved = solution.places != problem.current
+    assert problem.is_open[solution.places[moved]].all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**20))
+def test_lemma_2_the_least_distance_leaves_draining_slots_empty(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    problem = problem_of(
+        random.uniform(0.5, 1.5, 12).tolist(), random.integers(0, 4, 12).tolist(), 4, draining=(3,), budget=None
+    )
+    solution = solve(problem, time_limit_seconds=0.05)
+    assert solution.score.stranded == 0
+    # What stays on draining slots is missing from the others: some slot is that far below the mean.
+    for places in (problem.current, solution.places):
+        missing = problem.cost[~problem.is_open[places]].sum() / problem.capacity[problem.is_open].sum()
+        assert problem.score(places).distance >= missing * (1 - 1e-9)
+
+
+def test_a_draining_slot_is_emptied_over_several_plans() -> None:
+    cost = [2.0] * 12
+    assignment = Assignment(np.arange(12, dtype=np.int32) % 4, 4, draining=frozenset({3}))
+    snapshot = Snapshot.of_groups(cost)
+    limits = Limits(theta_max=0.0, max_migrations=1, time_limit_seconds=0.05)
+    for left in (2, 1, 0):
+        plan = MILP().plan(snapshot, assignment, limits)
+        assert [(move.source, move.reason) for move in plan.moves] == [(3, "slot 3 is draining")]
+        assignment = plan.assignment
+        assert np.count_nonzero(assignment.groups == 3) == left
+
+
+def test_equal_groups_end_level_and_the_plan_is_proven_best() -> None:
+    snapshot = Snapshot.of_groups([1.0] * 12)
+    plan = MILP().plan(
+        snapshot, Assignment(np.zeros(12, dtype=np.int32), 3), Limits(theta_max=0.0, time_limit_seconds=0.1)
+    )
+    assert plan.figures.after.load_distance == 0
+    assert plan.figures.gap == 0
+    assert len(plan.moves) == 8
+
+
+def test_the_limit_on_moves_leaves_the_farthest_slot_where_it_must() -> None:
+    """Three slots 4 over and three 4 under, items of 2: each needs two moves, and only four are allowed.
+
+    over   0 1 2    +4 +4 +4
+    under  3 4 5    -4 -4 -4      whatever moves, one pair keeps 4 or two keep 2
+    """
+    cost, at = [], []
+    for slot in range(6):
+        count = 12 if slot < 3 else 8
+        cost += [2.0] * count
+        at += [slot] * count
+    snapshot = Snapshot.of_groups(cost)
+    plan = MILP().plan(
+        snapshot,
+        Assignment(np.array(at, dtype=np.int32), 6),
+        Limits(theta_max=0.0, max_migrations=4, time_limit_seconds=0.1),
+    )
+    assert plan.figures.before.load_distance == 4
+    assert plan.figures.after.load_distance == 2
+    assert plan.figures.bound == pytest.approx(2)
+    assert plan.figures.gap == pytest.approx(0, abs=1e-6)
+    assert len(plan.moves) <= 4
+
+
+def test_a_swap_does_what_flux_cannot() -> None:
+    snapshot = Snapshot.of_groups([11.0, 10.0, 9.0, 10.0])
+    assignment = Assignment(np.array([0, 0, 1, 1]), 2)
+    limits = Limits(theta_max=0.0, max_migrations=2, time_limit_seconds=0.05)
+    assert Flux().plan(snapshot, assignment, limits).changes_nothing
+    plan = MILP().plan(snapshot, assignment, limits)
+    assert plan.figures.after.load_distance == 0
+    assert len(plan.moves) == 2
+
+
+def test_a_hot_group_is_left_alone_and_its_slot_emptied() -> None:
+    """One group of twice the mean: (5) of the model cannot hold, the rest of its slot moves away."""
+    snapshot = Snapshot.of_groups([40.0, 1.0, 10.0, 9.0])
+    plan = MILP().plan(snapshot, Assignment(np.array([0, 0, 1, 2]), 3), Limits(theta_max=0.0, time_limit_seconds=0.05))
+    assert [(move.group, move.source, move.target) for move in plan.moves] == [(1, 0, 2)]
+    assert plan.figures.bound == pytest.approx(20)
+    assert plan.figures.gap == pytest.approx(0, abs=1e-6)
+
+
+def test_capacity_decides_what_level_means() -> None:
+    snapshot = Snapshot.of_groups([1.0] * 9, capacity=[2.0, 1.0])
+    plan = MILP().plan(
+        snapshot, Assignment(np.array([0] * 3 + [1] * 6), 2), Limits(theta_max=0.0, time_limit_seconds=0.05)
+    )
+    assert np.bincount(plan.assignment.groups).tolist() == [6, 3]
+
+
+def test_a_cap_keeps_a_slot_from_taking_more() -> None:
+    """Slot 1 has room for load, not for memory: what leaves slot 0 goes to slot 2."""
+    snapshot = Snapshot.of_keys(
+        ["a", "b", "c", "d", "e"],
+        [6.0, 2.0, 2.0, 2.0, 0.0],
+        state_bytes=[1.0] * 5,
+        groups=5,
+        group=[0, 1, 2, 3, 4],
+        resources={"memory": [1.0, 1.0, 1.0, 1.0, 9.0]},
+    )
+    assignment = Assignment(np.array([0, 0, 0, 0, 1]), 3)
+    free = MILP().plan(snapshot, assignment, Limits(theta_max=0.0, time_limit_seconds=0.05))
+    assert free.figures.after.load_distance == 2
+    limits = Limits(theta_max=0.0, caps={"memory": [99, 9, 99]}, max_migrations=2, time_limit_seconds=0.05)
+    capped = MILP().plan(snapshot, assignment, limits)
+    assert capped.assignment.groups[4] == 1
+    assert (capped.assignment.groups[:4] != 1).all()
+    assert capped.figures.after.loads.tolist() in ([6, 0, 6], [8, 0, 4])
+
+
+def test_state_limits_what_moves() -> None:
+    snapshot = Snapshot.of_groups([4.0, 4.0, 2.0, 2.0], state_bytes=[100.0, 100.0, 10.0, 10.0])
+    assignment = Assignment(np.array([0, 0, 0, 0]), 2)
+    plan = MILP().plan(snapshot, assignment, Limits(theta_max=0.0, max_migration_cost=20, time_limit_seconds=0.05))
+    assert sorted(move.group for move in plan.moves) == [2, 3]
+    assert plan.figures.migrated_state == 20
+    assert plan.figures.after.load_distance == 2
+    # Fractions of the state could do a little better, and that is all the bound knows of prices.
+    assert plan.figures.bound is not None
+    assert 1.5 < plan.figures.bound <= 2
+
+
+def test_pins_that_the_budget_cannot_pay_are_an_error() -> None:
+    with pytest.raises(LimitsError, match="budget must be at least 2, the price of moving the pinned items, got 1"):
+        problem_of([1, 1, 1], [0, 0, 0], 2, budget=1, pinned=[1, 1, -1])
+
+
+def test_pins_are_paid_first() -> None:
+    """Two moves: one takes the pinned item over, the other levels."""
+    problem = problem_of([4, 2, 2, 1], [0, 0, 0, 0], 2, budget=2, pinned=[-1, -1, -1, 1])
+    solution = solve(problem, time_limit_seconds=0.05)
+    assert solution.places.tolist() in ([1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1])
+    assert solution.places[3] == 1
+    assert solution.score.distance == 0.5
+    assert solution.is_proven
+
+
+def test_idle_moves_are_taken_back() -> None:
+    """Six twins: one went from 0 to 2 by way of 1, where another made room for it, and two traded places.
+
+    before   0: a b c d   1: e f   2:
+    after    0: b f       1: a c   2: d e      the same loads take two moves to slot 2
+    """
+    problem = problem_of([4, 4, 4, 4, 4, 4], [0, 0, 0, 0, 1, 1], 3, budget=6)
+    wasteful = np.array([1, 0, 1, 2, 2, 0], dtype=np.int32)
+    tidy = without_idle(problem, wasteful)
+    assert problem.score(tidy).distance == 0
+    assert np.count_nonzero(tidy != problem.current) == 2
+
+
+@settings(max_examples=20, deadline=None)
+@given(medium_problems())
+def test_no_move_can_be_taken_back_for_free(problem: Problem) -> None:
+    solution = solve(problem, time_limit_seconds=0.02)
+    for item in np.flatnonzero((solution.places != problem.current) & problem.is_open[problem.current]):
+        places = solution.places.copy()
+        places[item] = problem.current[item]
+        assert not problem.is_better(problem.score(places), solution.score)
+
+
+def test_the_same_seed_gives_the_same_plan() -> None:
+    random = np.random.default_rng(5)
+    cost = (2.5 * (1 + random.uniform(-0.05, 0.05, 200))).tolist()
+    problem = problem_of(cost, (np.arange(200) % 10).tolist(), 10, budget=8)
+    first, second = (solve(problem, seed=3, time_limit_seconds=0.1) for _ in range(2))
+    assert np.array_equal(first.places, second.places)
+    assert first.bound == second.bound
+
+
+def test_the_clock_ends_the_search() -> None:
+    random = np.random.default_rng(5)
+    problem = problem_of(random.uniform(1, 2, 400).tolist(), (np.arange(400) % 20).tolist(), 20, budget=100)
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 0.05
+        return now[0]
+
+    solution = solve(problem, time_limit_seconds=1.0, clock=clock)
+    assert now[0] < 2.0
+    assert solution.steps > 0
+    assert problem.admits(solution.places)
+
+
+def test_a_plan_within_theta_max_moves_nothing() -> None:
+    plan = MILP().plan(Snapshot.of_groups([1.0, 1.01]), Assignment(np.array([0, 1]), 2), Limits(theta_max=0.05))
+    assert plan.changes_nothing
+
+
+def test_keys_can_be_moved_too() -> None:
+    snapshot = Snapshot.of_keys(["a", "b", "c", "d"], [4.0, 3.0, 2.0, 1.0], groups=4)
+    assignment = Assignment(np.zeros(4, dtype=np.int32), 2)
+    plan = MILP(grain="key").plan(snapshot, assignment, Limits(theta_max=0.0, time_limit_seconds=0.05))
+    assert plan.figures.after.load_distance == 0
+    assert len(plan.moves) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_within_a_percent_of_the_mean_on_a_cluster_of_albic(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    cost = 2.5 * (1 + random.uniform(-0.05, 0.05, 1200))
+    at = np.arange(1200) % 60
+    for slot in range(12):
+        mine = np.flatnonzero(at == slot)[:10]
+        cost[mine] *= 1.4 if slot < 6 else 0.6
+    problem = problem_of(cost.tolist(), at.tolist(), 60, budget=20 + 5 * seed)
+    solution = solve(problem, time_limit_seconds=2.0)
+    assert solution.score.distance - solution.bound <= 0.01 * problem.mean
