@@ -89,3 +89,10 @@ def test_moves_can_be_sliced_and_indexed() -> None:
     assert plan.moves[:2] == [plan.moves[0], plan.moves[1]]
     with pytest.raises(IndexError):
         plan.moves[len(plan.moves)]
+
+
+def test_a_cap_that_a_planner_does_not_look_at_is_said_when_exceeded() -> None:
+    snapshot = Snapshot.of_keys(np.arange(8), np.ones(8), group=np.zeros(8), groups=1, resources={"memory": np.ones(8)})
+    plan = LLFD().plan(snapshot, Assignment(np.zeros(1, np.int32), 2), Limits(caps={"memory": 3.0}))
+    (warning,) = plan.figures.warnings
+    assert warning.startswith("2 of 2 slots use more memory than their cap, slot 0 the most with 4")

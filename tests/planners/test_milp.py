@@ -56,13 +56,17 @@ def problem_of(
     )
 
 
-def best_by_force(problem: Problem) -> tuple[Score, float]:
-    """The best score of all placements, and the least load distance over the open slots alone."""
+def best_by_force(problem: Problem, *, emptied: bool = False) -> tuple[Score, float]:
+    """The best score of all placements, and the least load distance over the open slots alone.
+
+    ``emptied``: only placements that leave nothing on draining slots, save what is pinned there.
+    """
+    free = np.ones(len(problem), dtype=np.bool_) if problem.pinned is None else problem.pinned < 0
     best: Score | None = None
     least = np.inf
     for choice in product(range(problem.slots), repeat=len(problem)):
         places = np.array(choice, dtype=np.int32)
-        if not problem.admits(places):
+        if not problem.admits(places) or (emptied and not problem.is_open[places[free]].all()):
             continue
         score = problem.score(places)
         off = problem.loads(places) - problem.mean
@@ -109,10 +113,10 @@ def small_problems(draw: st.DrawFn, capped: bool = False, pins: bool = False) ->
 def test_finds_what_brute_force_finds_and_its_bound_holds(problem: Problem) -> None:
     if problem.mean == 0:
         return
-    best, least = best_by_force(problem)
+    best, least = best_by_force(problem, emptied=problem.budget is None)
     solution = solve(problem, time_limit_seconds=0.5)
     slack = SLACK * problem.mean
-    assert solution.score.distance == pytest.approx(best.distance, abs=slack)
+    assert solution.is_forced or solution.score.distance == pytest.approx(best.distance, abs=slack)
     assert solution.bound <= best.distance + slack
     assert solution.open_bound <= least + slack
     assert problem.admits(solution.places)
@@ -151,12 +155,12 @@ def test_counting_light_items_apart_refutes_more() -> None:
 def test_holds_caps_where_they_can_be_held(problem: Problem) -> None:
     if problem.mean == 0:
         return
-    best, _ = best_by_force(problem)
+    best, _ = best_by_force(problem, emptied=problem.budget is None)
     solution = solve(problem, time_limit_seconds=0.5)
     if best.excess == 0:
         assert solution.score.excess == 0
-        assert solution.score.distance == pytest.approx(best.distance, abs=SLACK * problem.mean)
-    else:
+        assert solution.is_forced or solution.score.distance == pytest.approx(best.distance, abs=SLACK * problem.mean)
+    elif problem.is_open.all():
         assert solution.score.excess <= problem.excess(problem.start)
 
 
@@ -167,9 +171,9 @@ def test_pinned_items_are_where_they_must_be(problem: Problem) -> None:
         return
     solution = solve(problem, time_limit_seconds=0.1)
     assert problem.admits(solution.places)
-    best, _ = best_by_force(problem)
+    best, _ = best_by_force(problem, emptied=problem.budget is None)
     assert solution.bound <= best.distance + SLACK * problem.mean
-    assert solution.score.distance == pytest.approx(best.distance, abs=SLACK * problem.mean)
+    assert solution.is_forced or solution.score.distance == pytest.approx(best.distance, abs=SLACK * problem.mean)
 
 
 @st.composite
@@ -205,8 +209,9 @@ def test_agrees_with_the_full_model_solved_to_the_end(problem: Problem) -> None:
     assert lower_bound(problem) <= optimum + slack
     assert not ClassBound(problem).refutes(optimum + slack)
     solution = solve(problem, time_limit_seconds=0.5)
-    assert solution.score.distance == pytest.approx(optimum, abs=slack)
-    assert solution.is_proven
+    if not solution.is_forced:
+        assert solution.score.distance == pytest.approx(optimum, abs=slack)
+        assert solution.is_proven
 
 
 @settings(max_examples=20, deadline=None)
@@ -225,7 +230,7 @@ def test_never_worse_than_staying_nor_than_flux(problem: Problem) -> None:
         problem.budget,
     )
     for other in (problem.current, flux):
-        assert not problem.is_better(problem.score(other), solution.score)
+        assert solution.is_forced or not problem.is_better(problem.score(other), solution.score)
 
 
 @settings(max_examples=20, deadline=None)
@@ -261,6 +266,21 @@ def test_a_draining_slot_is_emptied_over_several_plans() -> None:
         assert [(move.source, move.reason) for move in plan.moves] == [(3, "slot 3 is draining")]
         assignment = plan.assignment
         assert np.count_nonzero(assignment.groups == 3) == left
+
+
+def test_a_draining_slot_gives_up_what_is_too_big_to_move_without_harm() -> None:
+    """Ten level slots and one item of 3 that none of them can take without being 2.7 over: it goes all the same."""
+    problem = problem_of([5.0] * 10 + [3.0], list(range(11)), 11, draining=(10,), budget=5)
+    solution = solve(problem, time_limit_seconds=0.05)
+    assert solution.score.stranded == 0
+    assert solution.is_forced
+    assert solution.score.spent == 1
+    assert solve(problem_of([5.0] * 10 + [3.0], list(range(11)), 11, draining=(10,))).score.stranded == 0
+
+
+def test_items_without_cost_leave_a_draining_slot_too() -> None:
+    solution = solve(problem_of([0.0, 0.0], [0, 1], 2, draining=(1,)))
+    assert solution.places.tolist() == [0, 0]
 
 
 def test_equal_groups_end_level_and_the_plan_is_proven_best() -> None:

@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from headgate.arrays import sums
 from headgate.cli.placement import SINGLE_ROWS, Placement
 from headgate.errors import HeadgateError, InputError
 from headgate.planners import PLANNERS, Grain, Limits, Plan, Planner
@@ -106,9 +105,8 @@ def run(
             outcomes.append(Outcome(planner.name, grain=planner.grain, fault=str(error)))
             continue
         seconds = time.perf_counter() - start
-        own, over = plan.figures.warnings, _exceeded_caps(plan, placement, limits)
-        warnings = (*own, *_out_of_reach(plan, placement, limits), *over.values())
-        notes = (*own, *(f"some slots use more {name} than their cap" for name in over))
+        notes = plan.figures.warnings
+        warnings = (*notes, *_out_of_reach(plan, placement, limits))
         outcomes.append(Outcome(planner.name, plan, planner.grain, seconds, warnings, notes))
     if faults and (not keep_going or len(faults) == len(planners)):
         raise faults[0]
@@ -130,23 +128,6 @@ def _out_of_reach(plan: Plan, placement: Placement, limits: Limits) -> list[str]
     else:
         advice = f"{plan.planner} found no better placement under these limits; compare with --planner {ALL}"
     return [f"theta is {after.theta_max:.3f} after the plan, above theta_max = {limits.theta_max:g}: {advice}"]
-
-
-def _exceeded_caps(plan: Plan, placement: Placement, limits: Limits) -> dict[str, str]:
-    """The resources of which slots use more than the cap after the plan, and what to say of each."""
-    snapshot, slots = placement.snapshot, placement.assignment.slots
-    places = plan.assignment.locate(snapshot.hash, snapshot.operator, snapshot.group)
-    found = {}
-    for name, cap in limits.caps.items():
-        used = sums(places, snapshot.state_bytes if name == "state_bytes" else snapshot.resources[name], slots)
-        over = np.flatnonzero(used > np.broadcast_to(np.asarray(cap, dtype=float), slots) * (1 + 1e-9))
-        if len(over):
-            worst = int(over[np.argmax(used[over])])
-            found[name] = (
-                f"{len(over)} of {slots} slots use more {name} than their cap, slot {worst} the most with "
-                f"{used[worst]:g}: of the planners, milp and albic look at caps"
-            )
-    return found
 
 
 def relative_loads(balance: Balance) -> list[float]:

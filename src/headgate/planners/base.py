@@ -362,6 +362,15 @@ class _Conclusion:
                     f"{what} alone costs {1 + reachable:.2f} times a slot's share, so no placement can bring theta "
                     f"below {reachable:.3f}: split the key (PKG, D-Choices) if its operator combines partial results"
                 )
+        for name, resource in items.resources.items():
+            used = sums(self.target, resource.used, items.slots) + resource.fixed
+            over = np.flatnonzero(used > resource.cap * (1 + ROUNDING))
+            if len(over):
+                worst = int(over[np.argmax(used[over])])
+                self.warnings.append(
+                    f"{len(over)} of {items.slots} slots use more {name} than their cap, slot {worst} the most with "
+                    f"{used[worst]:g}: of the planners, MILP and ALBIC look at caps"
+                )
         table = limits.table_max
         if table is not None and len(assignment.pins) > table and not self.planner.controls_table:
             self.warnings.append(

@@ -194,7 +194,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Solution:
-    """Places for every item, and how good any other could be.
+    """Places for every item, and how good any other could be. Where there is no budget, "any other" are those that
+    leave nothing on draining slots.
 
     ``score``       of these places
     ``bound``       no places within the budget have a smaller ``score.distance``

@@ -142,6 +142,8 @@ class _Search:
         self.best: I32 = np.array(problem.current, dtype=np.int32)
         self.bound = 0.0
         self.open_bound = 0.0
+        closed = ~problem.is_open
+        self.drains = bool(closed[problem.current].any() or problem.fixed_cost[closed].any())
         self.is_optimal = False
         self.is_forced = False
         self.compared = np.inf
@@ -151,7 +153,7 @@ class _Search:
         """Search, beginning with where things are, these starts, and Flux."""
         problem = self.problem
         self.bound = self.open_bound = lower_bound(problem)
-        if not problem.is_open.all():
+        if self.drains:
             self.open_bound = lower_bound(problem, judge_draining=False)
         budget = problem.budget
         for start in (*starts, _flux(problem)):
@@ -200,7 +202,7 @@ class _Search:
             self._offer(exact.places)
         self.is_optimal = exact.is_proven
         self.bound = max(self.bound, exact.bound)
-        if self.problem.is_open.all():
+        if not self.drains:
             self.open_bound = self.bound
 
     def _anneal(self) -> None:
@@ -237,7 +239,7 @@ class _Search:
         self.classes = self.classes or ClassBound(problem)
         until = self._left() - BOUND_SHARE * self.seconds
         self.bound = self.classes.raised(self.bound, reached, HALVINGS, lambda: self._left() < until)
-        if problem.is_open.all():
+        if not self.drains:
             self.open_bound = self.bound
 
     def _affordable(self, length: int, reserve: float) -> int:
