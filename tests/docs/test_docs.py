@@ -1,0 +1,203 @@
+"""The documentation is true: links lead somewhere, cards are complete, what a page shows is what happens.
+
+A page is followed from top to bottom in an empty folder. A fenced block of
+
+    csv NAME    is written to the file NAME
+    console     holds commands behind "$ ", each followed by lines of its output; "..." stands for lines left out
+    python      is run in a namespace of its own
+    text        right after a python block is what the block prints
+
+Folders start with the files that the pages share: those of README.md and of docs/start.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import re
+import shlex
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from headgate.cli import app
+from headgate.planners import PLANNERS
+
+ROOT = Path(__file__).resolve().parents[2]
+README, START = ROOT / "README.md", ROOT / "docs/start.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CARDS = sorted(page for page in (ROOT / "docs/algorithms").glob("*.md") if page.name != "README.md")
+
+CARD_OF = {"dlb-l": "dlb", "dlb-h": "dlb"}
+"""Planners that share a card; every other card has the planner's name."""
+
+SECTIONS = (
+    "Problem",
+    "Inputs",
+    "Guarantee",
+    "Time and space",
+    "First appeared",
+    "How it works",
+    "Where ours deviates, and why",
+    "When it backfires",
+    "How to turn it off, or use another",
+    "Use it",
+)
+
+SLOW = ("demo",)
+"""Commands that are checked for their options but not run."""
+
+BLOCK = re.compile(r"^( *)```(\w+)?[ ]?(\S*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CONSTANT = re.compile(r"`([a-z_]+(?:\.[a-z_]+)*)\.(_?[A-Z][A-Z_]*)`\s\(([0-9.,e-]+)[ )]")
+SECONDS = re.compile(r"\d+\.\d+ s\b|(?<=\w) +\d+\.\d{3}(?= \d+\.\d{3} )")
+"""How long something took: "planned in 0.004 s", and the first number of a row that compares planners."""
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, the word after it, its text."""
+
+    language: str
+    name: str
+    text: str
+
+
+def blocks_of(page: Path) -> list[Block]:
+    found = (match.groups("") for match in BLOCK.finditer(page.read_text(encoding="utf-8")))
+    return [Block(language, name, textwrap.dedent(text)) for _, language, name, text in found]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def prose_of(page: Path) -> str:
+    """The page without its fenced blocks."""
+    return BLOCK.sub("", page.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    for page in (README, START):
+        for block in blocks_of(page):
+            if block.language == "csv":
+                Path(block.name).write_text(block.text, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(prose_of(page)):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{link} leads nowhere"
+        if anchor:
+            heads = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads], link
+
+
+@pytest.mark.parametrize("planner", sorted(PLANNERS))
+def test_every_planner_has_a_card(planner: str) -> None:
+    card = ROOT / "docs/algorithms" / f"{CARD_OF.get(planner, planner)}.md"
+    assert card.exists(), f"write {name_of(card)}"
+    assert f"--planner {planner}" in card.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("card", CARDS, ids=name_of)
+def test_a_card_has_every_section_in_order(card: Path) -> None:
+    heads = re.findall(r"^## (.+)$", card.read_text(encoding="utf-8"), re.MULTILINE)
+    assert tuple(heads) == SECTIONS
+
+
+@pytest.mark.parametrize("card", CARDS, ids=name_of)
+def test_the_list_of_cards_names_it(card: Path) -> None:
+    assert f"({card.name})" in (card.parent / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_numbers_are_those_of_the_code(page: Path) -> None:
+    """`module.CONSTANT` (value): the value is the constant's."""
+    for module, constant, value in CONSTANT.findall(page.read_text(encoding="utf-8")):
+        actual = getattr(importlib.import_module(f"headgate.{module}"), constant)
+        assert float(value.replace(",", "")) == actual, f"{module}.{constant} is {actual}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_the_page_shows_happens(page: Path, folder: Path) -> None:
+    printed = ""
+    for block in blocks_of(page):
+        if block.language == "csv":
+            Path(block.name).write_text(block.text, encoding="utf-8")
+        elif block.language == "console":
+            _follow(block.text)
+        elif block.language == "python":
+            printed = _run(block.text, page)
+        elif block.language == "text" and printed:
+            assert block.text.rstrip() == printed.rstrip()
+        if block.language != "python":
+            printed = ""
+
+
+def _run(program: str, page: Path) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(program, str(page), "exec"), {"__name__": "__main__"})
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _follow(text: str) -> None:
+    """Run each headgate command and look for the lines shown, in their order."""
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, *shown = part.splitlines()
+        words = shlex.split(command, comments=True)
+        if words[0] != "headgate":
+            continue
+        _check_options(words[1:])
+        if words[1] in SLOW:
+            continue
+        result = CliRunner().invoke(app, words[1:])
+        assert result.exit_code == 0, f"{command}\n{result.output}"
+        actual = [_untimed(line) for line in result.output.splitlines()]
+        at = 0
+        for line in map(_untimed, shown):
+            if line in ("", "..."):
+                continue
+            assert line in actual[at:], f"{command}\ndoes not print\n{line}\nbut\n{result.output}"
+            at = actual.index(line, at) + 1
+
+
+def _untimed(line: str) -> str:
+    return SECONDS.sub(" S", line.rstrip(), count=1)
+
+
+def _check_options(words: list[str]) -> None:
+    group = typer.main.get_command(app)
+    if not words[0].startswith("-"):
+        group.commands[words[0]].make_context(words[0], words[1:])  # type: ignore[attr-defined]
+
+
+def test_the_page_on_json_names_every_field(folder: Path) -> None:
+    described = START.read_text(encoding="utf-8")
+    for planners in ("mixed", "mixed,flux"):
+        result = CliRunner().invoke(app, ["plan", "stats.csv", "--slots", "3", "--planner", planners, "--json", "-"])
+        for field in _fields(json.loads(result.output)):
+            assert f"`{field}`" in described, field
+
+
+def _fields(part: object) -> set[str]:
+    """Every name in a report but those that are keys of the user's."""
+    if isinstance(part, list):
+        return set().union(*map(_fields, part)) if part else set()
+    if not isinstance(part, dict):
+        return set()
+    return set(part).union(*(_fields(value) for name, value in part.items() if name != "pins"))
