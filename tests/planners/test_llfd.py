@@ -119,3 +119,44 @@ def test_slots_of_unequal_capacity_get_load_in_proportion() -> None:
     snapshot = Snapshot.of_keys(np.arange(900), np.ones(900), groups=64, capacity=[1, 2, 0.5])
     plan = Mixed().plan(snapshot, Assignment.hashed(3, 64), Limits(theta_max=0.02))
     assert plan.figures.after.loads.tolist() == pytest.approx([900 / 3.5] * 3, rel=0.02)
+
+
+GIANTS = [
+    pytest.param([100.0, 5, 5, 4, 4, 3, 3, 2, 2], 1, id="one key heavier than a slot keeps its slot to itself"),
+    pytest.param([100.0, 90, 5, 5, 4, 4, 3, 3, 2], 2, id="two such keys get two slots"),
+]
+
+
+@pytest.mark.parametrize("planner", [LLFD(), MinTable(), MinMig(), Mixed(), Mixed(degree=1)], ids=lambda p: p.name)
+@pytest.mark.parametrize(("costs", "giants"), GIANTS)
+def test_a_key_too_heavy_for_any_slot_stays_and_the_others_leave(
+    planner: Planner, costs: list[float], giants: int
+) -> None:
+    # Everything starts in slot 0 of 4.
+    snapshot = Snapshot.of_keys(np.arange(len(costs)), costs, group=np.zeros(len(costs)), groups=1)
+    plan = planner.plan(snapshot, Assignment(np.zeros(1, np.int32), 4), Limits(theta_max=0.08, table_max=None))
+    assert 0 not in {move.key for move in plan.moves}
+    assert sorted(plan.figures.after.loads.tolist())[-giants:] == sorted(costs[:giants])
+    light = sorted(plan.figures.after.loads.tolist())[:-giants]
+    assert max(light) - min(light) <= 3
+
+
+def test_a_little_less_tolerance_moves_a_little_more_state() -> None:
+    costs = [1000 / (number + 1) ** 0.8 for number in range(1000)]
+    snapshot = Snapshot.of_keys(np.arange(1000), costs)
+    shares = [
+        Mixed().plan(snapshot, Assignment.hashed(8), Limits(theta_max=theta)).figures.migrated_share
+        for theta in (0.1, 0.08, 0.06, 0.05, 0.04, 0.03, 0.02)
+    ]
+    assert all(tight <= 1.6 * loose for loose, tight in itertools.pairwise(shares))
+
+
+def test_a_reason_that_other_moves_explain_says_so() -> None:
+    # The load of slot 1, over the mean itself, falls first when its giant exchange makes room.
+    snapshot = Snapshot.of_keys(np.arange(1000), [1000 / (number + 1) ** 0.8 for number in range(1000)])
+    plan = Mixed().plan(snapshot, Assignment.hashed(8), Limits(theta_max=0.01))
+    loads, mean = plan.figures.before.loads, plan.figures.before.mean
+    for move in plan.moves:
+        if "has room" in move.reason and "once others" not in move.reason:
+            assert loads[move.target] < mean
+            assert loads[move.source] >= mean

@@ -66,7 +66,7 @@ def _draw_loads(axes, outcome: Outcome, placement: Placement, limits: Limits) ->
         axes.annotate("drains", (slot, 0), (0, 3), textcoords="offset points", rotation=90, ha="center", fontsize=7)
     axes.set_xlabel("slot")
     axes.set_ylabel("load (cost / capacity)")
-    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.yaxis.set_major_formatter("{x:,.10g}")
     figures = outcome.plan.figures
     axes.set_title(
         f"{outcome.planner}: {len(outcome.plan.moves):,} moves, {figures.migrated_share:.1%} of the state", loc="left"

@@ -56,7 +56,12 @@ def plan(
         GrainOption, typer.Option(help="What moves: keys or key groups; auto is the planner's own choice.")
     ] = GrainOption.AUTO,
     time_limit: Annotated[float, typer.Option(help="Seconds an optimising planner may search.")] = 2.0,
-    seed: Annotated[int, typer.Option(help="Equal seeds give equal plans.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Equal seeds give equal plans; save for milp and albic, which search as long as the time limit lets them."
+        ),
+    ] = 0,
     moves: Annotated[int, typer.Option(help="How many moves to show.")] = 20,
     json: Annotated[Path | None, typer.Option(help="Write the plan here as JSON; '-' is standard output.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the loads before and after: FILE.png")] = None,

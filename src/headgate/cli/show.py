@@ -179,7 +179,7 @@ def _costs(outcome: Outcome, plan: Plan, placement: Placement) -> str:
         parts.append(f"{_counted(len(plan.refused), 'move')} refused")
     if figures.gap is not None:
         parts.append(
-            "proven best" if figures.gap <= 1e-9 else f"the best load distance is at most {figures.gap:.1%} lower"
+            "proven best" if figures.is_proven else f"the best load distance is at most {figures.gap:.1%} lower"
         )
     if placement.home == "slot":
         parts.append("the keys' places are taken from the file as another system's hash")

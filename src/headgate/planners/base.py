@@ -349,10 +349,9 @@ class _Conclusion:
     def _warn(self, after: Balance, assignment: Assignment) -> None:
         items, limits = self.items, self.limits
         if len(items) and items.mean > 0:
-            best = float(items.capacity[items.is_open].max())
-            hottest = int(np.argmax(items.cost))
-            reachable = float(items.cost[hottest]) / best / items.mean - 1
+            reachable = items.least_overload
             if reachable > limits.theta_max:
+                hottest = int(np.argmax(items.cost))
                 what = (
                     f"key {self._label(int(items.rows[hottest]))!r}"
                     if items.grain == "key"

@@ -4,7 +4,7 @@ Problem         keep imbScore (the relative standard deviation of the loads, in 
 Inputs          c(k); the threshold; which key to take: the lightest (DLB-L) or the heaviest that helps (DLB-H)
 Guarantee       imbScore never rises; stops at the threshold or where no single move to the least loaded slot helps
 Time, space     O(K log K) to sort each slot's keys, then O(N + log K) a move; a table entry per key moved off its hash
-First appeared  Gavriilidis et al., cep-dlb, algorithm 1
+First appeared  Zacheilas et al., cep-dlb, algorithm 1
 Deviations      the trial loads are reset after a failed trial (algorithm 1 lets them pile up); DLB-L, too, moves a key
                 only if that lowers imbScore, as lines 15-16 demand; a slot whose move was refused is tried again after
                 the next accepted one

@@ -74,6 +74,7 @@ def _exchange(
     stay: I64,
     by_slot: I64,
     starts: I64,
+    held: Bool,
     taken: I64,
     taken_quantity: I64,
     slack: float,
@@ -85,7 +86,7 @@ def _exchange(
     for at in range(starts[slot], starts[slot + 1]):
         record = by_slot[at]
         c = cost[record]
-        if stay[record] == 0 or c <= 0 or c >= cost_of_key - slack:
+        if stay[record] == 0 or c <= 0 or c >= cost_of_key - slack or held[record]:
             continue
         quantity = min(stay[record], int(np.ceil((need - freed - slack) / c)))
         quantity = max(quantity, 1)
@@ -104,6 +105,7 @@ def fit(
     stay: I64,
     by_slot: I64,
     starts: I64,
+    held: Bool,
     limit: F64,
     shed: F64,
     load: F64,
@@ -111,7 +113,8 @@ def fit(
     is_open: Bool,
     slack: float,
 ) -> tuple[I64, I32, I64, I8]:
-    """Phases II and III. Changes ``stay`` and ``load``; returns the placements (record, slot, quantity, reason)."""
+    """Phases II and III. Changes ``stay``, ``load`` and ``limit``; returns the placements (record, slot, quantity,
+    reason). ``held`` records stay where they are."""
     slots = len(load)
     # Capacity for growth: every record is taken at most once from its slot, and placed in a few portions.
     heap = np.empty(len(cost) + 1, dtype=np.int64)
@@ -135,7 +138,7 @@ def fit(
             if is_open[slot]:
                 if load[slot] <= shed[slot] + slack:
                     break
-                if c <= 0:
+                if c <= 0 or held[record]:
                     continue
                 if filling and load[slot] - c < shed[slot] * 0.5:
                     continue
@@ -204,7 +207,9 @@ def fit(
                 for number in range(_class_of(c) + 1):
                     enough += light[best, number]
                 if enough >= need - slack:
-                    exchanged = _exchange(best, c, need, cost, stay, by_slot, starts, taken, taken_quantity, slack)
+                    exchanged = _exchange(
+                        best, c, need, cost, stay, by_slot, starts, held, taken, taken_quantity, slack
+                    )
                     if exchanged > 0:
                         quantity = np.int64(1)
                         chosen = best
@@ -213,6 +218,16 @@ def fit(
             if chosen < 0:
                 chosen = first
                 quantity = max(np.int64(1), min(quantity, pending[record]))
+                if c > limit[chosen] + slack:
+                    # Too heavy for any slot: it gets one for itself, and what was there looks for another.
+                    quantity = np.int64(1)
+                    limit[chosen] = c
+                    for at in range(starts[chosen], starts[chosen + 1]):
+                        other = by_slot[at]
+                        if stay[other] > 0 and cost[other] > 0 and not held[other]:
+                            taken[exchanged] = other
+                            taken_quantity[exchanged] = stay[other]
+                            exchanged += 1
             for index in range(exchanged):
                 other = taken[index]
                 stay[other] -= taken_quantity[index]

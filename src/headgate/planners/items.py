@@ -72,6 +72,14 @@ class Items:
         """The load every open slot would have if the cost were spread perfectly."""
         return self.total_cost / float(self.capacity[self.is_open].sum())
 
+    @property
+    def least_overload(self) -> float:
+        """What the heaviest item alone puts on the strongest slot over the mean, as a share of it: no placement leaves
+        less. Negative where it is lighter than a slot's share."""
+        if not len(self) or self.mean == 0:
+            return -1.0
+        return float(self.cost.max()) / float(self.capacity[self.is_open].max()) / self.mean - 1
+
     def slot_costs(self, places: I32) -> F64:
         """The cost of each slot with the items at these places."""
         return sums(places, self.cost, self.slots) + self.fixed_cost

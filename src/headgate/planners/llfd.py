@@ -12,7 +12,9 @@ Deviations      1. A key that fits nowhere goes to the least loaded slot (algori
                 3. theta counts underload as well as overload (II-A), but the paper's phase II sees only overload, and
                    would leave a new, empty slot empty. Here it also takes keys from the fullest slots, down to the
                    water level at which they fill the deficits.
-                4. Equality is allowed in line 12 (as in the text): a slot may reach its limit exactly.
+                4. A key heavier than any slot's limit gets a slot for itself: it stays, everything else leaves.
+                5. A trial that ends outside theta_max on either side is run again with a tighter tolerance.
+                6. Equality is allowed in line 12 (as in the text): a slot may reach its limit exactly.
 Backfires       on its own it neither bounds the table nor looks at state: use Mixed. It is here as the yardstick
 """
 

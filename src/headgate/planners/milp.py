@@ -3,16 +3,20 @@
 Problem         minimise d, the farthest that a slot's load is off the mean; among equals, how far the slots on either
                 side of the mean are off it; among equals, what has to move
 Inputs          c(k), S(k); max_migrations or max_migration_cost; capacities; caps on other resources
-Guarantee       limits and caps held; never worse than doing nothing, nor than Flux under the same limits; nothing moves
-                to a draining slot (lemma 1); ``bound`` is proven: no plan under the same limits has a smaller distance.
-                Without a clock the same input and seed give the same plan
+Guarantee       limits held, and caps where it finds a way to; never worse than doing nothing, nor than Flux under the
+                same limits (draining apart, see below); nothing moves to a draining slot (lemma 1); ``bound`` is
+                proven: no plan under the same limits has a smaller distance. Without a clock the same input and seed
+                give the same plan
 Time, space     ``Limits.time_limit_seconds`` in all, less where the bound is reached; O(K + N M), M the moves allowed
 First appeared  Madsen et al., albic, section 4.3.1
 Deviations      the mean is not rounded up. (5), mean - d >= 0, is left out: it only ever makes the model infeasible,
                 where one group alone is more than twice the mean. Draining slots may only lose groups. Between plans of
-                equal d, one that leaves less on draining slots is preferred to one that narrows the spread. CPLEX on
-                the plain model gives way to local search with a bound of its own (``allocation``), because HiGHS needs
-                minutes for what that does in a second; HiGHS solves, and proves, what is small
+                equal d, one that leaves less on draining slots is preferred to one that narrows the spread; without a
+                limit on migration they are emptied, and under one at least one group leaves per plan, even where that
+                raises d: by the model alone a group too big for the rest would stay for ever (lemma 2 supposes groups
+                that can be cut). CPLEX on the plain model gives way to local search with a bound of its own
+                (``allocation``), because HiGHS needs minutes for what that does in a second; HiGHS solves, and proves,
+                what is small
 Backfires       ``theta_max`` says when to plan, not when to stop: with an ample limit on migration the plan uses it
                 all for gains that no one will notice. The distance looks at the worst slots only, so that one hot group
                 makes all other imbalance invisible. Traffic is not looked at: use ALBIC

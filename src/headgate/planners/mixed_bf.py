@@ -5,7 +5,7 @@ Inputs          that of Mixed
 Guarantee       among all n in 0..N_A the trial with the least migrated state that holds balance and table
 Time, space     N_A + 1 runs of LLFD
 First appeared  Fang et al., mixed-routing, section III-C
-Deviations      those of Mixed; ``tries`` bounds the search by spacing n evenly
+Deviations      those of Mixed, on keys only; ``tries`` bounds the search by spacing n evenly
 Backfires       thousands of times slower than Mixed for little less state: it is the yardstick
 """
 

@@ -24,8 +24,8 @@ from headgate.planners.packing import pack
 from headgate.planners.plan import Reason
 from headgate.stats.compact import Compact, Records, compact
 
-_TIGHTENINGS = 6
-"""Trials before the best so far is taken; the tolerance shrinks by half or more each time."""
+_TIGHTENINGS = (1.0, 0.9, 0.75, 0.5, 0.25, 0.0)
+"""The shares of theta_max that are tried in turn until a trial ends within theta_max: a tighter one moves more."""
 
 Column = TypeVar("Column", bound=NDArray[np.generic])
 
@@ -152,10 +152,25 @@ def run_phases(ground: Ground, psi: F64, theta_max: float, *, back: int = 0, ord
     shed = np.minimum(limit, water_level(load, ground, mean, theta_max) * ground.capacity)
     members, starts = by_slot(order, place, ground.slots)
     stay = count.copy()
+    held = _hold_giants(ground, cost, count, place, limit, shed)
     record, slot, quantity, reason = fit(
-        cost, stay, members, starts, limit, shed, load, ground.capacity, ground.is_open, ROUNDING * mean
+        cost, stay, members, starts, held, limit, shed, load, ground.capacity, ground.is_open, ROUNDING * mean
     )
     return Trial(ground, place, record, slot, quantity, reason, stay, load, split)
+
+
+def _hold_giants(ground: Ground, cost: F64, count: I64, place: I32, limit: F64, shed: F64) -> Bool:
+    """Keys too heavy for any slot stay where they are, and everything else leaves their slot, whose limit they become:
+    moving one only costs its state. Of several in one slot the heaviest stays; so does none in a weaker slot."""
+    held = np.zeros(len(cost), dtype=np.bool_)
+    strongest = float(ground.capacity[ground.is_open].max())
+    giants = np.flatnonzero((cost > float(limit.max()) * (1 + ROUNDING)) & (count == 1))
+    for giant in giants[np.argsort(-cost[giants], kind="stable")]:
+        slot = place[giant]
+        if ground.is_open[slot] and ground.capacity[slot] == strongest and shed[slot] < cost[giant]:
+            held[giant] = True
+            limit[slot] = shed[slot] = cost[giant] + ground.fixed_cost[slot]
+    return held
 
 
 def by_falling(psi: F64) -> I64:
@@ -225,9 +240,11 @@ def settle(
     records stay too coarse for the tolerance, ``exact`` plans on the keys themselves.
     """
     best: Decision | None = None
-    reached, tolerance, tried = float("inf"), theta_max, 0
-    reachable = float(items.cost.max()) / float(items.capacity[items.is_open].max()) <= (1 + theta_max) * items.mean
-    for _ in range(_TIGHTENINGS if reachable else 1):
+    reached, tried = float("inf"), 0
+    reachable = items.least_overload <= theta_max
+    aim = theta_max
+    for share in _TIGHTENINGS if reachable else _TIGHTENINGS[:1]:
+        tolerance = min(aim, share * theta_max)
         trial, runs = run(tolerance)
         tried += runs
         target, reason = trial.targets(items, compact)
@@ -238,7 +255,7 @@ def settle(
             best, reached = Decision(target, reason, details=details, balance=balance), theta
         if theta <= theta_max + ROUNDING or tolerance == 0:
             break
-        tolerance = max(0.0, min(tolerance / 2, tolerance - 2 * (theta - theta_max)))
+        aim = max(0.0, tolerance - max(0.0, balance.max_over_mean - 1 - theta_max))
     if exact is not None and compact is not None and reachable and reached > theta_max + ROUNDING:
         return exact()
     assert best is not None
@@ -261,7 +278,8 @@ def better_of(items: Items, trial: Decision, theta_max: float, table_max: int | 
         return (decision.balance or items.balance(decision.target)).max_over_mean - 1
 
     best, reached = trial, overload(trial)
-    if reached <= theta_max + ROUNDING:
+    aim = max(theta_max, items.least_overload) + ROUNDING
+    if reached <= aim:
         return trial
     ground = Ground.of(items)
     psi = ground.by_cost()
@@ -274,7 +292,7 @@ def better_of(items: Items, trial: Decision, theta_max: float, table_max: int | 
             continue
         if overload(other) < reached - ROUNDING:
             best, reached = Decision(other.target, other.reason, details=trial.details), overload(other)
-        if reached <= theta_max + ROUNDING:
+        if reached <= aim:
             break
     return best
 

@@ -78,11 +78,10 @@ class Reason(IntEnum):
     REPACK = 5
     LEVEL = 6
     COLLOCATE = 7
-    SWAP = 8
-    MIGRATION_LIMIT = 9
-    TABLE_LIMIT = 10
-    WORSE = 11
-    CAP = 12
+    MIGRATION_LIMIT = 8
+    TABLE_LIMIT = 9
+    WORSE = 10
+    IN_TURN = 11
 
 
 REASONS: Mapping[Reason, str] = {
@@ -94,11 +93,11 @@ REASONS: Mapping[Reason, str] = {
     Reason.REPACK: "all keys are packed anew, the heaviest first, each into the least loaded slot",
     Reason.LEVEL: "brings slot {source}, {source_off}, and slot {target}, {target_off}, closer to the mean",
     Reason.COLLOCATE: "joins the units it exchanges data with in slot {target}",
-    Reason.SWAP: "trades places with a unit of slot {target}, {target_off}, of slightly other load",
     Reason.MIGRATION_LIMIT: "would help, but the limit on migration is reached",
     Reason.TABLE_LIMIT: "would help, but the routing table is full",
     Reason.WORSE: "with the moves that the limits leave, the balance would be worse than it is",
-    Reason.CAP: "would help, but slot {target} would exceed a resource cap",
+    Reason.IN_TURN: "slot {source}, {source_off} before the plan, gives it up; slot {target}, {target_off} before, has "
+    "room once others have left it",
 }
 
 
@@ -174,15 +173,24 @@ class Moves(Sequence[Move]):
         )
 
     def _reason(self, code: int, source: int, target: int) -> str:
-        return REASONS[Reason(code)].format(
-            source=source, target=target, source_off=self._off(source), target_off=self._off(target)
+        """The text of a reason. Loads are those before the plan; where they alone do not explain a move, because other
+        moves come before it, the text says so."""
+        from_share, to_share = self._share(source), self._share(target)
+        reason = Reason(code)
+        later = (reason == Reason.OVERLOAD and to_share >= 0) or (reason == Reason.FILL and to_share >= 0)
+        if later or (reason == Reason.OVERLOAD and from_share < 0):
+            reason = Reason.IN_TURN
+        return REASONS[reason].format(
+            source=source, target=target, source_off=_off(from_share), target_off=_off(to_share)
         )
 
-    def _off(self, slot: int) -> str:
-        if self.naming.mean == 0:
-            return "at"
-        share = self.naming.loads[slot] / self.naming.mean - 1
-        return f"{abs(share):.1%} {'over' if share >= 0 else 'under'}"
+    def _share(self, slot: int) -> float:
+        """How far the slot is off the mean before the plan, as a share of the mean."""
+        return float(self.naming.loads[slot] / self.naming.mean - 1) if self.naming.mean else 0.0
+
+
+def _off(share: float) -> str:
+    return f"{abs(share):.1%} {'over' if share >= 0 else 'under'}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,6 +217,11 @@ class Figures:
             return None
         reached = self.after.load_distance
         return max(0.0, reached - self.bound) / reached if reached > 0 else 0.0
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether no plan under the same limits has a smaller load distance, up to the tolerance of the solver."""
+        return self.gap is not None and (self.gap == 0 or bool(self.details.get("proven", 0.0)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,7 +22,7 @@ import numpy as np
 
 from headgate.arrays import F64, I32, I64, Bool, compiled
 from headgate.errors import LimitsError
-from headgate.planners.base import ROUNDING, Decision, Planner, reasons
+from headgate.planners.base import ROUNDING, Decision, Planner
 from headgate.planners.items import Items
 from headgate.planners.packing import evacuate
 from headgate.planners.plan import Limits, Reason
@@ -58,7 +58,8 @@ class Readj(Planner):
             return over, float(items.state_bytes[attempt[0] != items.current].sum())
 
         target, sigma = min(attempts, key=merit)
-        reason = np.where(target == items.home, Reason.HOME, reasons(items, Reason.LEVEL))
+        reason = np.where(target == items.home, Reason.HOME, Reason.LEVEL)
+        reason[items.on_draining()] = Reason.DRAIN
         return Decision(target, reason.astype(np.int8), details={"sigma": sigma, "trials": float(len(sigmas))})
 
     def _attempt(self, items: Items, start: I32, sigma: float, theta_max: float) -> I32:

@@ -9,7 +9,7 @@ Inputs          4,096 keys, two exponents and how long each holds, tuples per se
 Guarantee       the counts of an interval add up to tuples_per_second * interval_seconds; interval i is a function of
                 the parameters and i alone
 Time, space     O(K) an interval
-First appeared  Gavriilidis et al., cep-dlb, section 4, "Application Description"
+First appeared  Zacheilas et al., cep-dlb, section 4, "Application Description"
 Deviations      none known; the rate is what the paper's engines kept up with, and which key is how frequent is random
 Backfires       an interval that spans a change of exponent has the exponent of its beginning
 """
