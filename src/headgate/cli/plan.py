@@ -59,7 +59,7 @@ def plan(
     seed: Annotated[
         int,
         typer.Option(
-            help="Equal seeds give equal plans; save for milp and albic, which search as long as the time limit lets them."
+            help="Equal seeds give equal plans (milp and albic search as long as time lets them, and may differ)."
         ),
     ] = 0,
     moves: Annotated[int, typer.Option(help="How many moves to show.")] = 20,

@@ -15,8 +15,8 @@ Deviations      the mean is not rounded up. (5), mean - d >= 0, is left out: it 
                 limit on migration they are emptied, and under one at least one group leaves per plan, even where that
                 raises d: by the model alone a group too big for the rest would stay for ever (lemma 2 supposes groups
                 that can be cut). CPLEX on the plain model gives way to local search with a bound of its own
-                (``allocation``), because HiGHS needs minutes for what that does in a second; HiGHS solves, and proves,
-                what is small
+                (``allocation``), because HiGHS may fail to finish in seconds with 6 slots, 40 groups and 10 moves
+                already; it solves, and proves, what is small
 Backfires       ``theta_max`` says when to plan, not when to stop: with an ample limit on migration the plan uses it
                 all for gains that no one will notice. The distance looks at the worst slots only, so that one hot group
                 makes all other imbalance invisible. Traffic is not looked at: use ALBIC
