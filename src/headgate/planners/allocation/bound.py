@@ -34,7 +34,8 @@ COUNT_SPACE = 10_000_000
 """Slots times moves up to which moves are counted: above it the budget is hardly what limits."""
 
 PATH_WORK = 20_000_000
-"""Steps that one shortest path may take, of which there are about fifty; above it losses and gains are added up, each for itself."""
+"""Steps that one shortest path may take, of which there are about fifty; above it losses and gains are added up,
+each for itself."""
 
 
 def lower_bound(problem: Problem, *, judge_draining: bool = True) -> float:
