@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from headgate.errors import AssignmentError, HeadgateError, LimitsError
-from headgate.planners import LLFD, Limits, Mixed, Simple
+from headgate.planners import LLFD, MILP, Limits, Mixed, Simple
 from headgate.routing import Assignment
 from headgate.stats import Snapshot
 
@@ -96,3 +98,13 @@ def test_a_cap_that_a_planner_does_not_look_at_is_said_when_exceeded() -> None:
     plan = LLFD().plan(snapshot, Assignment(np.zeros(1, np.int32), 2), Limits(caps={"memory": 3.0}))
     (warning,) = plan.figures.warnings
     assert warning.startswith("2 of 2 slots use more memory than their cap, slot 0 the most with 4")
+
+
+@pytest.mark.parametrize("grain", ["key", "group"])
+def test_a_cap_on_state_counts_the_unlisted_keys_too(grain: str) -> None:
+    # Group 0 has 60 bytes of unlisted keys beside key a; slot 0 may hold 50.
+    snapshot = Snapshot.of_keys(["a"], [1.0], state_bytes=[10], group=[0], groups=2)
+    snapshot = replace(snapshot, rest_state_bytes=np.array([60.0, 0.0]))
+    limits = Limits(caps={"state_bytes": 50.0}, theta_max=10)
+    plan = MILP(grain=grain).plan(snapshot, Assignment(np.array([0, 1], np.int32), 2), limits)  # type: ignore[arg-type]
+    assert any("slots use more state_bytes than their cap" in warning for warning in plan.figures.warnings)

@@ -137,8 +137,8 @@ def _key_items(snapshot: Snapshot, assignment: Assignment, limits: Limits, base:
         capacity=capacities(snapshot, assignment.slots),
         is_open=assignment.open_slots,
         resources={
-            name: Resource(used, np.zeros(assignment.slots), _cap(name, limits, snapshot, assignment.slots))
-            for name, used in _measured(snapshot).items()
+            name: Resource(used, sums(base, rest, assignment.slots), _cap(name, limits, assignment.slots))
+            for name, (used, rest) in _measured(snapshot).items()
             if name in limits.caps
         },
         traffic=snapshot.key_traffic,
@@ -155,16 +155,18 @@ def _group_items(snapshot: Snapshot, assignment: Assignment, limits: Limits, bas
 
     cost = per_group(snapshot.cost, snapshot.rest_cost)
     state = per_group(snapshot.state_bytes, snapshot.rest_state_bytes)
-    leaving = ~assignment.open_slots[assignment.groups]
-    rows = np.flatnonzero((cost > 0) | (state > 0) | leaving)
+    capped = {name: columns for name, columns in _measured(snapshot).items() if name in limits.caps}
+    use = {name: per_group(used, rest) for name, (used, rest) in capped.items()}
+    matters = (cost > 0) | (state > 0) | ~assignment.open_slots[assignment.groups]
+    for values in use.values():
+        matters |= values > 0
+    rows = np.flatnonzero(matters)
     number_of = np.full(groups, -1, dtype=np.int64)
     number_of[rows] = np.arange(len(rows))
-    resources = {}
-    for name, used in _measured(snapshot).items():
-        if name in limits.caps:
-            fixed = sums(current[pinned], used[pinned], slots)
-            cap = _cap(name, limits, snapshot, slots)
-            resources[name] = Resource(per_group(used, np.zeros(groups))[rows], fixed, cap)
+    resources = {
+        name: Resource(use[name][rows], sums(current[pinned], used[pinned], slots), _cap(name, limits, slots))
+        for name, (used, _) in capped.items()
+    }
     return Items(
         grain="group",
         rows=rows,
@@ -198,12 +200,16 @@ def _group_traffic(snapshot: Snapshot, number_of: I64) -> Traffic | None:
     return Traffic.of(source[known], target[known], rate[known])
 
 
-def _measured(snapshot: Snapshot) -> dict[str, F64]:
-    """Resources by name; the state itself is one, under the name of its column."""
-    return {"state_bytes": snapshot.state_bytes, **snapshot.resources}
+def _measured(snapshot: Snapshot) -> dict[str, tuple[F64, F64]]:
+    """What each listed key, and the rest of each group, use of every resource; the state is one, by its own name."""
+    none = np.zeros(snapshot.groups)
+    return {
+        "state_bytes": (snapshot.state_bytes, snapshot.rest_state_bytes),
+        **{name: (used, none) for name, used in snapshot.resources.items()},
+    }
 
 
-def _cap(name: str, limits: Limits, snapshot: Snapshot, slots: int) -> F64:
+def _cap(name: str, limits: Limits, slots: int) -> F64:
     cap = np.asarray(limits.caps[name], dtype=np.float64)
     if cap.ndim == 0:
         return np.full(slots, float(cap))
