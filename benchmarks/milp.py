@@ -229,9 +229,9 @@ def main() -> None:
         name="milp",
         title="The MILP against Flux and its own bound",
         setup=f"Clusters of albic 5.1, {options.instances} a size, varies and maxMigrations drawn from 10 to 50, "
-        f"theta_max 0. MILP with {options.short:g} s, and with {options.long:g} s as the long run; the best bound known "
-        "is the larger of both. The gap is (distance - bound) / distance; the reduction is the share of (before - bound) that "
-        "was taken away.",
+        f"theta_max 0. MILP with {options.short:g} s, and with {options.long:g} s as the long run; the best bound "
+        "known is the larger of both. The gap is (distance - bound) / distance; the reduction is the share of "
+        "(before - bound) that was taken away.",
         claims=held,
         tables=tables,
         parameters={"short": f"{options.short:g} s", "long": f"{options.long:g} s", "instances": options.instances},

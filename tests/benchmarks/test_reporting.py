@@ -29,6 +29,7 @@ def reporting() -> ModuleType:
         pytest.param([1, 2, 3], True, id="every step rises"),
         pytest.param([1, 2, 1.95, 3], True, id="a step back within the slack"),
         pytest.param([1, 2, 1.5, 3], False, id="a step back beyond the slack"),
+        pytest.param([1, 3, 2.9, 2.8, 2.7, 2.6], False, id="small steps back that add up"),
         pytest.param([2, 2, 2], False, id="level is not rising"),
     ],
 )
