@@ -181,6 +181,59 @@ def test_collocation_that_would_unbalance_too_much_gives_way_to_the_milp() -> No
     assert plan.figures.after.collocation == 0
 
 
+def few_groups(seed: int) -> tuple[Snapshot, Assignment]:
+    """Two groups a slot, each with one partner: a pair weighs about as much as a slot's share."""
+    random = np.random.default_rng(seed)
+    pairs = {(group, 4 + group): float(random.integers(50, 100)) for group in range(4)}
+    cost = random.uniform(8, 12, 8).tolist()
+    return world(random.integers(0, 4, 8).tolist(), pairs, slots=4, cost=cost)
+
+
+@pytest.mark.parametrize("distance", [10, 30])
+@pytest.mark.parametrize("seed", [1, 4, 7, 12])
+def test_collocation_is_not_given_away_nor_do_plans_go_to_and_fro(seed: int, distance: int) -> None:
+    snapshot, assignment = few_groups(seed)
+    seen = [assignment.groups.tolist()]
+    for run in range(6):
+        planner = ALBIC(seed=run, max_load_distance=distance)
+        plan = planner.plan(snapshot, assignment, Limits(theta_max=0.05, time_limit_seconds=0.02))
+        before = plan.figures.before
+        assert before.collocation is not None
+        if after(plan, "collocation") < before.collocation:
+            assert before.theta_max > distance / 100
+            assert after(plan, "theta_max") < before.theta_max - 0.01
+        assignment = plan.assignment
+        groups = assignment.groups.tolist()
+        assert groups == seen[-1] or groups not in seen
+        seen.append(groups)
+
+
+def test_a_pair_heavier_than_max_partition_load_is_kept_where_the_load_is_level() -> None:
+    # Each slot has a pair and is level; of the pairs apart none can be brought together without parting another.
+    pairs = {(0, 4): 90.0, (1, 5): 90.0, (2, 6): 90.0, (3, 7): 90.0, (0, 5): 95.0}
+    snapshot, assignment = world([0, 1, 2, 3, 0, 1, 2, 3], pairs, slots=4, state=[100.0] * 8)
+    plan = ALBIC(max_partition_load=10).plan(snapshot, assignment, Limits(time_limit_seconds=0.05))
+    assert plan.figures.before.collocation == pytest.approx(360 / 455)
+    assert plan.changes_nothing
+
+
+def test_sets_are_kept_whole_where_cutting_them_would_undo_collocation() -> None:
+    # Slot 0 has 10 too much. Groups 0 and 4 are the heaviest, and a pair; groups 1 and 5 fit and have no traffic.
+    snapshot, assignment = world(
+        [0, 0, 1, 1, 0, 0, 1, 1], {(0, 4): 100.0}, slots=2, cost=[50.0, 10, 40, 40, 50, 10, 10, 10]
+    )
+    planner = ALBIC(max_load_distance=15, max_partition_load=10, step=5)
+    plan = planner.plan(snapshot, assignment, Limits(theta_max=0.0, max_migrations=4, time_limit_seconds=0.1))
+    assert plan.figures.before.collocation == after(plan, "collocation") == 1
+    assert after(plan, "load_distance") == 0
+
+
+def test_a_draining_slot_is_left_whatever_that_does_to_collocation() -> None:
+    snapshot, assignment = world([0, 0, 1, 1, 0, 1, 2, 2], {(0, 4): 100.0}, draining=(0,))
+    plan = ALBIC(max_partition_load=5).plan(snapshot, assignment, Limits(time_limit_seconds=0.05))
+    assert 0 not in plan.assignment.groups
+
+
 def test_nothing_is_brought_together_in_a_draining_slot() -> None:
     # Case 1 would choose the lighter slot 1, which drains.
     snapshot, assignment = world([0, 0, 0, 2, 1, 2, 0, 2], {(0, 4): 100.0}, draining=(1,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -9,17 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.errors import LimitsError
-from headgate.planners.allocation import Problem, Score, solve
+from headgate.errors import LimitsError, SolverError
+from headgate.planners.allocation import Problem, Score, model, solve
 from headgate.planners.allocation.bound import lower_bound
 from headgate.planners.allocation.classes import ClassBound
 from headgate.planners.allocation.model import solve_exactly
 from headgate.planners.allocation.polish import without_idle
 from headgate.planners.flux import Flux, level
-from headgate.planners.items import Resource
+from headgate.planners.items import Items, Resource
 from headgate.planners.milp import MILP
 from headgate.planners.plan import Limits
 from headgate.routing.assignment import Assignment
+from headgate.stats.measures import locate
 from headgate.stats.snapshot import Snapshot
 from headgate.workloads.clusters import cluster
 
@@ -362,6 +364,133 @@ def test_a_cap_keeps_a_slot_from_taking_more() -> None:
     assert capped.assignment.groups[4] == 1
     assert (capped.assignment.groups[:4] != 1).all()
     assert capped.figures.after.loads.tolist() in ([6, 0, 6], [8, 0, 4])
+
+
+def crowded(factor: float, size: int = 0) -> Problem:
+    """Slot 2 has the least load and no memory left: by load alone much would go there. ``size``: more items a slot."""
+    random = np.random.default_rng(11)
+    cost = np.concatenate([random.uniform(2, 4, 8 + 2 * size), random.uniform(1, 2, 6 + size), [0.5]])
+    at = [0] * (8 + 2 * size) + [1] * (6 + size) + [2]
+    used = np.append(np.ones(len(cost) - 1), 8.0)
+    caps = np.array([99.0, 99.0, 10.0])
+    memory = Resource(used, np.zeros(3), caps)
+    return problem_of((cost * factor).tolist(), at, 3, price=[1] * len(at), budget=6, resources={"memory": memory})
+
+
+@pytest.mark.parametrize("size", [pytest.param(0, id="exact"), pytest.param(40, id="local search")])
+@pytest.mark.parametrize("factor", [1e-200, 1e-100, 1e-8, 1e8, 1e12, 1e100, 1e200])
+def test_the_unit_of_the_costs_makes_no_difference(factor: float, size: int) -> None:
+    plain, scaled = crowded(1.0, size), crowded(factor, size)
+    first, second = (solve(problem, time_limit_seconds=0.2) for problem in (plain, scaled))
+    assert second.score.excess == 0
+    # Among thousands of near-equal places, how sums round may decide between two of the same distance.
+    assert size or np.array_equal(first.places, second.places)
+    assert second.score.distance == pytest.approx(first.score.distance * factor, rel=1e-9)
+    assert second.bound == pytest.approx(first.bound * factor, rel=1e-6)
+    assert second.open_bound == pytest.approx(first.open_bound * factor, rel=1e-6)
+    assert second.is_proven == first.is_proven
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e-8, 1.0, 1e8, 1e200])
+def test_caps_come_first_then_distance_then_draining(factor: float) -> None:
+    problem = problem_of([4 * factor, 2 * factor], [0, 1], 2)
+    base = Score(excess=0.0, distance=factor, stranded=0, spread=factor, spent=0.0, carried=0.0)
+    assert problem.is_better(base._replace(distance=3 * factor), base._replace(excess=0.1))
+    assert problem.is_better(base, base._replace(stranded=1))
+    assert problem.is_better(base._replace(stranded=1), base._replace(distance=1.01 * factor))
+    assert problem.is_better(base, base._replace(spread=1.01 * factor))
+    assert not problem.is_better(base, base._replace(distance=(1 + 1e-12) * factor))
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e8, 1e10, 1e-8])
+def test_caps_hold_whatever_the_unit_of_the_costs(factor: float) -> None:
+    """Slot 0 uses more than its cap, and what levels the load best leaves it so."""
+    snapshot = Snapshot.of_keys(
+        ["a", "b", "c", "d"],
+        [5 * factor, 1 * factor, 3 * factor, 3 * factor],
+        groups=4,
+        group=[0, 1, 2, 3],
+        resources={"memory": [6.0, 6.0, 1.0, 1.0]},
+    )
+    assignment = Assignment(np.array([0, 0, 1, 1]), 2)
+    limits = Limits(theta_max=0.0, caps={"memory": 10}, max_migrations=2, time_limit_seconds=0.05)
+    problem = Problem.of(Items.of(snapshot, assignment, "group", limits, locate(snapshot, assignment)), limits)
+    solution = solve(problem, time_limit_seconds=0.05)
+    assert problem.excess(problem.current) > 0
+    assert solution.score.excess == 0
+    assert solution.places.tolist() == solve(replace(problem, cost=problem.cost / factor)).places.tolist()
+
+
+@pytest.mark.parametrize("size", [pytest.param(1, id="exact"), pytest.param(60, id="local search")])
+def test_an_infinite_cap_is_no_cap(size: int) -> None:
+    cost = np.tile([6.0, 2.0, 2.0, 2.0], size)
+    snapshot = Snapshot.of_keys(
+        np.arange(len(cost)),
+        cost,
+        groups=len(cost),
+        group=np.arange(len(cost)),
+        resources={"mem": np.full(len(cost), 60.0 / size)},
+    )
+    assignment = Assignment(np.zeros(len(cost), dtype=np.int32), 2)
+    limits = Limits(theta_max=0.0, caps={"mem": [100, np.inf]}, time_limit_seconds=0.1)
+    plan = MILP().plan(snapshot, assignment, limits)
+    assert np.count_nonzero(plan.assignment.groups == 0) * 60 <= 100 * size
+    free = MILP().plan(snapshot, assignment, replace(limits, caps={"mem": np.inf}))
+    assert free.figures.after.load_distance == 0
+
+
+def test_an_item_far_beyond_a_cap_stays_out() -> None:
+    """1e20 of a cap of 1 is more than HiGHS takes for a number: twice the cap says the same."""
+    memory = Resource(np.array([1e20, 0.5, 0.5]), np.zeros(2), np.array([np.inf, 1.0]))
+    solution = solve(problem_of([2, 2, 2], [0, 0, 0], 2, resources={"memory": memory}), time_limit_seconds=0.05)
+    assert solution.places[0] == 0
+    assert solution.score == (0, 1, 0, 2, 1, 2)
+
+
+def test_a_model_that_highs_refuses_is_an_error() -> None:
+    memory = Resource(np.ones(3), np.zeros(2), np.array([np.nan, 1.0]))
+    with pytest.raises(SolverError, match="HiGHS ended with status"):
+        solve_exactly(problem_of([2, 2, 2], [0, 0, 0], 2, resources={"memory": memory}))
+
+
+@pytest.mark.parametrize(
+    ("cost", "at", "rows"),
+    [
+        pytest.param([4.0, 3.0, 2.0, 1.0], [0, 0, 1, 1], 1, id="known places hold it"),
+        pytest.param([40.0, 1.0, 10.0, 9.0], [0, 0, 1, 2], 0, id="one item of twice the mean: nothing does"),
+    ],
+)
+def test_row_5_is_in_the_model_where_it_can_hold(
+    cost: list[float], at: list[int], rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[bool] = []
+
+    def build(problem: Problem, *, within_mean: bool) -> model._Model:
+        built.append(within_mean)
+        made = plain(problem, within_mean=within_mean)
+        assert made.highs.getNumRow() == without + within_mean
+        return made
+
+    plain = model._build
+    problem = problem_of(cost, at, max(at) + 1)
+    without = plain(problem, within_mean=False).highs.getNumRow()
+    monkeypatch.setattr(model, "_build", build)
+    exact = solve_exactly(problem)
+    best, _ = best_by_force(problem)
+    assert built == [bool(rows)]
+    assert exact.is_proven
+    assert exact.places is not None
+    assert problem.score(exact.places).distance == pytest.approx(best.distance, abs=SLACK * problem.mean)
+
+
+def test_row_5_is_left_out_where_the_known_places_exceed_a_cap() -> None:
+    """Within the cap all is on one slot, twice the mean or a little more off: level places are no proof of (5)."""
+    memory = Resource(np.array([1.0, 1.0]), np.zeros(3), np.array([9.0, 0.0, 0.0]))
+    problem = problem_of([3.0, 3.0], [0, 1], 3, resources={"memory": memory})
+    assert problem.score(problem.current).distance <= problem.mean
+    exact = solve_exactly(problem)
+    assert exact.places is not None
+    assert exact.places.tolist() == [0, 0]
 
 
 def test_state_limits_what_moves() -> None:

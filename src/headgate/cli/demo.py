@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.cli import picture, report, show
-from headgate.cli.options import within
+from headgate.cli.options import finite, within
 from headgate.cli.race import MIGRATION_SHARE, Race, Racer, Setting
 from headgate.cli.runs import planner_names, warm_up
 from headgate.planners import PLANNERS
@@ -68,6 +68,8 @@ def demo(
         ("--seed", seed, 0, 2**63 - 1),
     ):
         within(option, value, least, most)
+    finite("--theta", theta)
+    finite("--table-max", table_max)
     names = planner_names(planners) if planners else [name for name in RACING if name in PLANNERS]
     setting = Setting(
         keys=keys,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from headgate.errors import InputError
@@ -13,6 +14,12 @@ def within(option: str, value: int, least: int, most: int) -> None:
         raise InputError(f"{option} must be at least {least}, got {value}")
     if value > most:
         raise InputError(f"{option} must be at most {most:,}, got {value}")
+
+
+def finite(option: str, value: float | None) -> None:
+    """Raise ``InputError`` for a number that is negative, NaN or infinite; None, an option nobody gave, is fine."""
+    if value is not None and not (math.isfinite(value) and value >= 0):
+        raise InputError(f"{option} must be a finite number, zero or more, got {value:g}")
 
 
 def slot_numbers(text: str | None) -> frozenset[int]:
@@ -46,7 +53,7 @@ def caps(texts: Iterable[str]) -> dict[str, float | list[float]]:
             numbers = [float(part) for part in _parts(value)]
         except ValueError:
             numbers = []
-        if not (name and equals and numbers):
+        if not (name and equals and numbers) or any(math.isnan(number) for number in numbers):
             raise InputError(
                 f"--cap must be a column's name, an equals sign and one number or one per slot, got {text!r}: "
                 "write --cap memory=100"

@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 
 from headgate.arrays import I32, I64
-from headgate.cli.statistics import NO_SLOT, Statistics, text_of
-from headgate.errors import AssignmentError
+from headgate.cli.statistics import MOST_EXACT, NO_SLOT, Statistics, names_of
+from headgate.errors import AssignmentError, InputError
 from headgate.routing import Assignment, Pins, group_of
 from headgate.stats import Snapshot, Traffic
 
@@ -51,11 +51,13 @@ def place(
     each other or the statistics."""
     if capacity is not None and len(capacity) != slots:
         raise AssignmentError.capacity_count(slots, len(capacity))
+    _check_sums(statistics)
+    tuples = statistics.cost if statistics.tuples is None else statistics.tuples
     snapshot = Snapshot.of_keys(
         statistics.keys,
         statistics.cost,
         state_bytes=statistics.state_bytes,
-        tuples=statistics.tuples,
+        tuples=np.rint(np.minimum(tuples, MOST_EXACT)),
         operator=statistics.operator,
         groups=groups,
         resources=statistics.resources,
@@ -64,12 +66,12 @@ def place(
     )
     if statistics.keys.null_count and snapshot.labels is not None:
         # A move without a key is a move of a group, so the null key needs a name.
-        snapshot = replace(snapshot, labels=tuple(map(text_of, snapshot.labels)))
+        snapshot = replace(snapshot, labels=tuple(names_of(snapshot.labels)))
     hashed = Assignment.hashed(slots, groups, operators=len(snapshot.operators), draining=draining)
     if statistics.slot is None or not len(snapshot):
         return Placement(snapshot, hashed, "hash")
     given = statistics.slot != NO_SLOT
-    wrong = np.flatnonzero(given & (statistics.slot >= slots))
+    wrong = np.flatnonzero(given & ((statistics.slot >= slots) | (statistics.slot < 0)))
     if len(wrong):
         row = int(wrong[0])
         raise AssignmentError.unknown_slot(f"key {snapshot.label(row)!r}", int(statistics.slot[row]), slots)
@@ -81,6 +83,20 @@ def place(
         pins = Pins.of(snapshot.operator[away], snapshot.hash[away], current[away])
         return Placement(snapshot, replace(hashed, pins=pins), "hash")
     return _as_given(snapshot, hashed, current, max(1, groups // slots))
+
+
+def _check_sums(statistics: Statistics) -> None:
+    """Every value is finite; raise ``InputError`` where their sum is not."""
+    columns = {"cost": statistics.cost, "state_bytes": statistics.state_bytes, **statistics.resources}
+    for name, values in columns.items():
+        with np.errstate(over="ignore"):
+            total = values.sum()
+        if not np.isfinite(total):
+            what = "costs" if name == "cost" else "values"
+            raise InputError(
+                f"the sum of {name} must be a finite number, and is not: the {what} are too large to add up: give "
+                f"{name} in a larger unit"
+            )
 
 
 def _as_given(snapshot: Snapshot, hashed: Assignment, current: I64, classes: int) -> Placement:

@@ -17,6 +17,7 @@ from headgate.cli import options, picture, report, show
 from headgate.cli.placement import Placement, place
 from headgate.cli.runs import ALL, Outcome, build, planner_names, run, warm_up
 from headgate.cli.statistics import read_statistics, read_traffic
+from headgate.errors import InputError
 from headgate.planners import PLANNERS, Limits, Planner
 from headgate.planners.minmig import BETA
 from headgate.planners.plan import TABLE_MAX, THETA_MAX
@@ -25,6 +26,8 @@ from headgate.routing import GROUPS
 MOST_SLOTS = 65_536
 MOST_GROUPS = 2**24
 """Beyond these, a typing error is likelier than a cluster."""
+
+MOST_SEED = 2**63 - 1
 
 
 class GrainOption(StrEnum):
@@ -59,9 +62,18 @@ def plan(
     seed: Annotated[
         int,
         typer.Option(
-            help="Equal seeds give equal plans (milp and albic search as long as time lets them, and may differ)."
+            help="Equal seeds give equal plans (milp and albic search as long as time lets them, and may differ: "
+            "--repeatable)."
         ),
     ] = 0,
+    repeatable: Annotated[
+        bool,
+        typer.Option(
+            "--repeatable",
+            help="Let milp and albic search a fixed number of steps for each second of --time-limit, without a clock: "
+            "equal seeds give equal plans.",
+        ),
+    ] = False,
     moves: Annotated[int, typer.Option(help="How many moves to show.")] = 20,
     json: Annotated[Path | None, typer.Option(help="Write the plan here as JSON; '-' is standard output.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the loads before and after: FILE.png")] = None,
@@ -80,9 +92,25 @@ def plan(
     options.within("--slots", slots, 1, MOST_SLOTS)
     options.within("--groups", groups, 1, MOST_GROUPS)
     options.within("--moves", moves, 0, sys.maxsize)
-    report.check_target(json, "--json")
+    options.within("--seed", seed, 0, MOST_SEED)
+    for option, value in (
+        ("--theta", theta),
+        ("--table-max", table_max),
+        ("--beta", beta),
+        ("--max-migrations", max_migrations),
+        ("--max-migration-cost", max_migration_cost),
+        ("--time-limit", time_limit),
+    ):
+        options.finite(option, value)
+    report.check_target(json, "--json", allow_stdout=True)
     report.check_target(plot, "--plot", picture.SUFFIXES)
+    report.check_apart(json, plot, "--json and --plot")
     names = planner_names(planner)
+    if max_migrations is not None and max_migration_cost is not None:
+        raise InputError(
+            f"give --max-migrations or --max-migration-cost, not both: got {max_migrations} moves and "
+            f"{max_migration_cost:g} bytes; the first counts moves, the second adds up the state they carry"
+        )
     limits = Limits(
         theta_max=theta,
         table_max=table_max,
@@ -97,15 +125,21 @@ def plan(
         flows = read_traffic(traffic, statistics) if traffic else None
         placement = place(statistics, slots, groups=groups, draining=leaving, capacity=strength, traffic=flows)
         parameters = {"beta": beta, "seed": seed}
-        planners = [build(name, rows=len(statistics), grain=grain.value, parameters=parameters) for name in names]
+        planners = [
+            build(name, rows=len(statistics), grain=grain.value, parameters=parameters, repeatable=repeatable)
+            for name in names
+        ]
         outcomes = _planned(planners, placement, limits, status)
     side_by_side = len(names) > 1 or planner.strip().lower() == ALL
+    text = ""
+    if json:
+        whole = report.report_all(outcomes, placement) if side_by_side else report.report_one(outcomes[0], placement)
+        text = report.json_text(whole, ascii_only=json == report.STDOUT)
     if plot:
         drawn = outcomes if side_by_side else outcomes[0]
         report.write_whole(plot, lambda part: picture.draw(drawn, placement, limits, part))
     if json:
-        whole = report.report_all(outcomes, placement) if side_by_side else report.report_one(outcomes[0], placement)
-        report.write_json(whole, json)
+        report.write_json(text, json)
     if json != report.STDOUT:
         _show(outcomes, placement, limits, side_by_side, moves, statistics.notes)
         for path in (json, plot):

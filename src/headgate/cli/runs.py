@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from headgate.cli.placement import SINGLE_ROWS, Placement
-from headgate.errors import HeadgateError, InputError
+from headgate.errors import HeadgateError, InputError, SnapshotError
 from headgate.planners import PLANNERS, Grain, Limits, Plan, Planner
 from headgate.routing import Assignment
 from headgate.stats import Snapshot, Traffic
@@ -18,6 +18,15 @@ from headgate.stats.measures import Balance
 
 ALL = "all"
 """The planner name that stands for every planner."""
+
+FLAGS = {
+    "theta_max": "--theta",
+    "table_max": "--table-max",
+    "max_migrations": "--max-migrations",
+    "max_migration_cost": "--max-migration-cost",
+    "time_limit_seconds": "--time-limit",
+}
+"""Limits, and the options that set them."""
 
 GrainChoice = Literal["auto", "key", "group"]
 
@@ -43,6 +52,8 @@ def planner_names(text: str) -> list[str]:
     names = list(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
     if names == [ALL]:
         return list(PLANNERS)
+    if ALL in names:
+        raise InputError(f"{ALL} stands for every planner and alone, got {text!r}: write {ALL}, or names without it")
     unknown = [name for name in names if name not in PLANNERS]
     if unknown or not names:
         got = ", ".join(unknown) or repr(text)
@@ -51,16 +62,22 @@ def planner_names(text: str) -> list[str]:
 
 
 def build(
-    name: str, *, parameters: Mapping[str, object], grain: GrainChoice = "auto", rows: int | None = None
+    name: str,
+    *,
+    parameters: Mapping[str, object],
+    grain: GrainChoice = "auto",
+    rows: int | None = None,
+    repeatable: bool = False,
 ) -> Planner:
     """The planner of that name with those of the parameters that it has.
 
-    A grain of "auto" is the planner's own, except that few ``rows`` are always planned key by key.
+    A grain of "auto" is the planner's own, except that few ``rows`` are always planned key by key. ``repeatable``: a
+    fixed number of steps stands for the time limit, so that how fast the machine is does not matter.
     """
     cls = PLANNERS[name]
     known = {field.name: field for field in fields(cls)}
     chosen = {key: value for key, value in parameters.items() if key in known}
-    if "clock" in known:
+    if "clock" in known and not repeatable:
         chosen["clock"] = time.perf_counter
     if grain != "auto":
         chosen["grain"] = grain
@@ -101,16 +118,35 @@ def run(
         try:
             plan = planner.plan(placement.snapshot, placement.assignment, limits)
         except HeadgateError as error:
-            faults.append(error)
-            outcomes.append(Outcome(planner.name, grain=planner.grain, fault=str(error)))
+            fault = _in_options(error, placement)
+            faults.append(fault)
+            outcomes.append(Outcome(planner.name, grain=planner.grain, fault=str(fault)))
             continue
         seconds = time.perf_counter() - start
-        notes = plan.figures.warnings
+        notes = tuple(map(in_flags, plan.figures.warnings))
         warnings = (*notes, *_out_of_reach(plan, placement, limits))
         outcomes.append(Outcome(planner.name, plan, planner.grain, seconds, warnings, notes))
     if faults and (not keep_going or len(faults) == len(planners)):
         raise faults[0]
     return outcomes
+
+
+def in_flags(text: str) -> str:
+    """What the library calls ``table_max = 3`` is ``--table-max 3`` on the command line."""
+    for name, flag in FLAGS.items():
+        text = text.replace(f"{name} = ", f"{flag} ")
+    return text
+
+
+def _in_options(error: HeadgateError, placement: Placement) -> HeadgateError:
+    """The same fault in words of the command line: there, traffic is a file that nobody named."""
+    told, what, _ = str(error).partition(" needs traffic between ")
+    if not (what and isinstance(error, SnapshotError)) or placement.snapshot.key_traffic is not None:
+        return error
+    return SnapshotError(
+        f"{told.split()[0]} needs traffic between keys, and none was given: give --traffic FILE with the columns src, "
+        "dst and rate, or choose another planner"
+    )
 
 
 def _out_of_reach(plan: Plan, placement: Placement, limits: Limits) -> list[str]:
@@ -127,7 +163,7 @@ def _out_of_reach(plan: Plan, placement: Placement, limits: Limits) -> list[str]
         advice = f"{len(plan.refused):,} moves were refused, see the reasons"
     else:
         advice = f"{plan.planner} found no better placement under these limits; compare with --planner {ALL}"
-    return [f"theta is {after.theta_max:.3f} after the plan, above theta_max = {limits.theta_max:g}: {advice}"]
+    return [f"theta is {after.theta_max:.3f} after the plan, above --theta {limits.theta_max:g}: {advice}"]
 
 
 def relative_loads(balance: Balance) -> list[float]:

@@ -6,7 +6,7 @@ written where the output is not a terminal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.cli.placement import Placement
-from headgate.cli.report import key_name
+from headgate.cli.report import group_keys, key_name
 from headgate.cli.runs import Outcome, relative_loads
 from headgate.planners import Limits, Move, Plan
 from headgate.stats import Balance
@@ -25,6 +25,12 @@ NARROWEST = 60
 
 LONGEST_KEY = 24
 """A key's name is cut to this many characters in the list of moves; JSON has it whole."""
+
+LONGEST_GROUP = 32
+"""The same for a key group with some of its keys."""
+
+KEYS_OF_GROUP = 3
+"""How many keys of a key group are named in the list of moves."""
 
 WIDEST_TABLE = 1_000
 """More than any table of figures needs."""
@@ -100,9 +106,10 @@ def show_plan(console: Console, outcome: Outcome, placement: Placement, limits: 
     _say(console, _costs(outcome, plan, placement))
     for warning in outcome.warnings:
         _say(console, f"warning: {warning}", "yellow")
-    _show_moves(console, plan.moves[:moves], len(plan.moves), "moves", glyphs)
+    members = group_keys(outcome, placement.snapshot)
+    _show_moves(console, plan.moves[:moves], len(plan.moves), "moves", members, glyphs)
     if len(plan.refused):
-        _show_moves(console, plan.refused[:moves], len(plan.refused), "refused moves", glyphs)
+        _show_moves(console, plan.refused[:moves], len(plan.refused), "refused moves", members, glyphs)
 
 
 def _say(console: Console, text: str, style: str = "") -> None:
@@ -188,7 +195,22 @@ def _costs(outcome: Outcome, plan: Plan, placement: Placement) -> str:
     return "; ".join(parts)
 
 
-def _show_moves(console: Console, shown: Sequence[Move], total: int, title: str, glyphs: Glyphs) -> None:
+def _with_keys(name: str, keys: Sequence[str]) -> str:
+    """``group 7: a, b, c, ...``, where the keys are known; with names that leave room for each other."""
+    if not keys:
+        return name
+    more = [", ..."] if len(keys) > KEYS_OF_GROUP else []
+    return "".join([f"{name}: ", ", ".join(keys[:KEYS_OF_GROUP]), *more])
+
+
+def _show_moves(
+    console: Console,
+    shown: Sequence[Move],
+    total: int,
+    title: str,
+    members: Mapping[int, Sequence[str]],
+    glyphs: Glyphs,
+) -> None:
     console.print()
     if not total:
         _say(console, f"no {title}")
@@ -198,14 +220,15 @@ def _show_moves(console: Console, shown: Sequence[Move], total: int, title: str,
     _say(console, f"{title}:", "bold")
     several = len({move.operator for move in shown}) > 1
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("key", no_wrap=True, overflow="ellipsis", max_width=LONGEST_KEY)
+    table.add_column("key", no_wrap=True, overflow="ellipsis", max_width=LONGEST_GROUP if members else LONGEST_KEY)
     for name in ("slots", "cost", "state"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("why")
     for move in shown:
         name = f"{move.operator}/{key_name(move)}" if several else key_name(move)
+        whole = move.key is None
         table.add_row(
-            Text(plain(name)),
+            Text(plain(_with_keys(name, members.get(move.group, ())), LONGEST_GROUP) if whole else plain(name)),
             f"{move.source} {glyphs.arrow} {move.target}",
             number(move.cost),
             size_of(move.state_bytes),

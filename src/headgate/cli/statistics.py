@@ -18,7 +18,7 @@ not counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +41,12 @@ KNOWN = ("key", "cost", "state_bytes", "slot", "operator", "tuples", "interval")
 
 NO_SLOT = -1
 """A cell of the slot column that was left empty: the key is where its hash puts it."""
+
+NULL = "null"
+"""What the null key is called, where no other key is."""
+
+MOST_EXACT = 2**53
+"""Beyond it, a whole number that was read as a float may be another one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,8 +73,19 @@ class Statistics:
 def text_of(label: object) -> str:
     """What a person calls a key, as text: null for the null key, bytes as the text they spell."""
     if label is None:
-        return "null"
+        return NULL
     return label.decode("utf-8", "backslashreplace") if isinstance(label, bytes) else str(label)
+
+
+def names_of(labels: Sequence[object]) -> list[str]:
+    """What keys of one column are called: the null key is null, or <null> where a key spells null, and so on."""
+    names = [text_of(label) for label in labels]
+    if None in labels:
+        null, taken = NULL, {name for name, label in zip(names, labels, strict=True) if label is not None}
+        while null in taken:
+            null = f"<{null}>"
+        names = [null if label is None else name for name, label in zip(names, labels, strict=True)]
+    return names
 
 
 def read_statistics(path: Path, *, window: int = 1, caps: Collection[str] = ()) -> Statistics:
@@ -96,7 +113,7 @@ def read_statistics(path: Path, *, window: int = 1, caps: Collection[str] = ()) 
         state_bytes=_numbers(path, table, "state_bytes") if "state_bytes" in table.column_names else cost,
         tuples=_numbers(path, table, "tuples") if "tuples" in table.column_names else None,
         slot=_slots(path, table) if "slot" in table.column_names else None,
-        operator=_names(table, "operator") if "operator" in table.column_names else None,
+        operator=_names(path, table, "operator") if "operator" in table.column_names else None,
         resources={name: _numbers(path, table, name) for name in caps if name != "state_bytes"},
     )
     if "interval" in table.column_names and len(statistics):
@@ -128,7 +145,9 @@ class _RowsByName:
     """Which row a key's name means, alone or with its operator."""
 
     def __init__(self, statistics: Statistics) -> None:
-        names = [text_of(label) for label in statistics.keys.to_pylist()]
+        labels = statistics.keys.to_pylist()
+        names = names_of(labels)
+        self.null = next((name for name, label in zip(names, labels, strict=True) if label is None), NULL)
         operators = statistics.operator or ("",) * len(names)
         self.rows = {pair: row for row, pair in enumerate(zip(operators, names, strict=True))}
         self.alone = {name: row for row, name in enumerate(names)}
@@ -136,10 +155,11 @@ class _RowsByName:
         self.ambiguous = {name for name, times in count.items() if times > 1}
 
     def find(self, path: Path, table: pa.Table, side: str) -> list[int]:
-        names = [text_of(label) for label in _plain(table.column(side)).to_pylist()]
+        labels = _plain(table.column(side)).to_pylist()
+        names = [self.null if label is None else text_of(label) for label in labels]
         column = f"{side}_operator"
         if column in table.column_names:
-            pairs = list(zip(_names(table, column), names, strict=True))
+            pairs = list(zip(_names(path, table, column), names, strict=True))
             unknown = [f"{operator}/{name}" for operator, name in pairs if (operator, name) not in self.rows]
             if unknown:
                 raise SnapshotError.traffic_unknown(side, unknown)
@@ -170,7 +190,7 @@ def _read(path: Path) -> pa.Table:
         raise InputError(f"a CSV must be one file, {path} is a folder: name a file in it, or join them into Parquet")
     try:
         table = _read_csv(path) if name.endswith(CSV) else pyarrow.parquet.read_table(path)
-    except (pa.ArrowException, UnicodeDecodeError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:  # OSError: a damaged .gz, without its name
         kind = "CSV" if name.endswith(CSV) else "Parquet"
         raise InputError(
             f"{path} cannot be read as {kind}: {_first_line(error)}: mend or write the file anew"
@@ -290,6 +310,13 @@ def _slots(path: Path, table: pa.Table) -> I64:
             f"{path}: column 'slot' must hold whole numbers from 0 on, row {row + 1} has {values[row]:g}: mend it, or "
             "leave the cell empty to say that the key is where its hash puts it"
         )
+    beyond = np.flatnonzero(values > MOST_EXACT)
+    if len(beyond):
+        row = int(beyond[0])
+        raise InputError(
+            f"{path}: slots are numbered 0 to --slots less one, but row {row + 1} names slot {values[row]:g}: raise "
+            "--slots or mend the input"
+        )
     return values.astype(np.int64)
 
 
@@ -301,8 +328,11 @@ def _is_missing(table: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[n
     return _is_null(column)
 
 
-def _names(table: pa.Table, name: str) -> tuple[str, ...]:
-    return tuple(text_of(label) for label in _plain(table.column(name)).to_pylist())
+def _names(path: Path, table: pa.Table, name: str) -> tuple[str, ...]:
+    column = _plain(table.column(name))
+    if pa.types.is_nested(column.type):
+        raise InputError(f"{path}: column {name!r} must hold names, it has the type {column.type}: cast it to text")
+    return tuple(text_of(label) for label in column.to_pylist())
 
 
 def _integers(column: pa.Array) -> pa.Array:
@@ -324,10 +354,16 @@ def _intervals(path: Path, table: pa.Table) -> tuple[I64, int]:
             f"{path}: column 'interval' must say which interval each row is from, row {int(missing[0]) + 1} has "
             "nothing: mend the value or drop the row"
         )
-    if pa.types.is_string(column.type) and _looks_numeric(table, "interval"):
+    if pa.types.is_floating(column.type) or (_is_text(column.type) and _looks_numeric(table, "interval")):
         column = pa.array(_numbers(path, table, "interval"))
-    encoded = column.dictionary_encode()
-    order = pc.array_sort_indices(encoded.dictionary).to_numpy()
+    try:
+        encoded = column.dictionary_encode()
+        order = pc.array_sort_indices(encoded.dictionary).to_numpy()
+    except (pa.ArrowException, TypeError):
+        raise InputError(
+            f"{path}: column 'interval' must hold numbers, times or text, which have an order, it has the type "
+            f"{column.type}: cast it"
+        ) from None
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
     return rank[encoded.indices.to_numpy()], len(order)

@@ -4,17 +4,22 @@ Problem         the least load distance, and units that exchange much in the sam
 Inputs          c(k), the traffic between units, the limit on migration; maxLD, maxPL, stepPL and sF
 Guarantee       the limit on migration is held; a plan that collocates leaves no slot farther off the mean than maxLD
                 and no cap exceeded, otherwise the plan is the MILP's, with no thought of traffic; partners that are
-                together stay together unless the set they form is too heavy to move as one
+                together stay together unless the set they form is too heavy to move as one. Where the load is within
+                maxLD and nothing drains, no plan collocates less of the traffic of pairs that stand out, and none takes
+                more from the traffic within slots than it gives to the balance: without a change in load or traffic,
+                plans do not go back and forth
 Time, space     O(E) for E pairs with traffic, METIS on the sets that are too heavy, then one solution of the MILP over
-                units, 1 + maxPL / stepPL of them at the most; O(K + E)
+                units, 2 + maxPL / stepPL of them at the most; O(K + E)
 First appeared  Madsen et al., albic, section 4.3.2, algorithm 2
-Deviations      the paper's loads are percentage points of a node, costs here have any unit and a slot has no 100 %: so
-                maxLD, maxPL and stepPL are percent of the mean slot load. (At the papers' mean of 50 points, their 10,
-                25 and 5 are 20, 50 and 10 here.) A pair that the limit on migration cannot pay for is refused and the
-                pair with the next most traffic takes its place, else one heavy pair could block all others. ``pairs``
-                collocates more than one pair a plan, the paper's is 1; those beyond the first may use half of the
-                limit, the rest being for the balance. Nothing is brought together in a draining slot. Downstream groups
-                with neither load nor state are not counted in avg(g_i)
+Deviations      the paper's maxLD, maxPL and stepPL are percentage points of a node's full load; costs here have any
+                unit and a slot has no 100 %, so they are percent of the mean slot load. The defaults are the paper's
+                numbers, 10, 25 and 5, and so stricter than the paper's wherever nodes are not full: at its mean of 50
+                points, 20, 50 and 10 here are what it has. A plan that would undo collocation for next to nothing is
+                tried once more with no set cut, and not made if that does not help. A pair that the limit on migration
+                cannot pay for is refused and the pair with the next most traffic takes its place, else one heavy pair
+                could block all others. ``pairs`` collocates more than one pair a plan, the paper's is 1; those beyond
+                the first may use half of the limit, the rest being for the balance. Nothing is brought together in a
+                draining slot. Downstream groups with neither load nor state are not counted in avg(g_i)
 Backfires       where everything talks to everything (full partitioning, evenly): no pair stands out and the traffic is
                 measured for nothing, use MILP. One pair a plan is slow: 100 pairs take 100 intervals
 """
@@ -32,7 +37,7 @@ from scipy.sparse.csgraph import connected_components
 from headgate.arrays import F64, I32, I64, Bool, sums
 from headgate.errors import LimitsError, SnapshotError, listing
 from headgate.planners.allocation import Problem, Solution, solve
-from headgate.planners.base import Decision, Planner, reasons
+from headgate.planners.base import ROUNDING, Decision, Planner, reasons
 from headgate.planners.items import Items, Resource
 from headgate.planners.partitioning import Graph
 from headgate.planners.plan import Grain, Limits, Reason
@@ -40,19 +45,24 @@ from headgate.routing.assignment import Assignment
 from headgate.stats.measures import Balance
 
 MAX_LOAD_DISTANCE = 10.0
-"""albic, algorithm 2: maxLD. "A reasonable load distance without impacting the obtainable collocation"."""
+"""albic, algorithm 2: maxLD, there in percentage points of a node, here in percent of the mean slot load. "A reasonable
+load distance without impacting the obtainable collocation"."""
 
 MAX_PARTITION_LOAD = 25.0
-"""albic, algorithm 2: the first maxPL."""
+"""albic, algorithm 2: the first maxPL; the unit as above."""
 
 STEP = 5.0
-"""albic, algorithm 2: stepPL, so that a plan is calculated five times at the most."""
+"""albic, algorithm 2: stepPL, so that a plan is calculated five times at the most; the unit as above."""
 
 SCORE_FACTOR = 1.5
 """albic, algorithm 2: sF. A pair counts when it exchanges this many times the sender's average."""
 
 MORE_PAIRS_SHARE = 0.5
 """What pairs beyond the first may take of the limit on migration: the other half is left to level the load."""
+
+WORTHWHILE = 0.01
+"""What the load distance must fall by, as a share of the mean, for a plan to undo collocation where the load is not
+within maxLD: a percent of the mean is what no one notices."""
 
 FREE = -1
 """No slot is prescribed; as in ``Problem.pinned``."""
@@ -66,6 +76,10 @@ class Pairs:
     target: I64
     rate: F64
     together: Bool
+
+    def kept_within(self, places: I32) -> float:
+        """The traffic of those that share a slot at these places."""
+        return float(self.rate[places[self.source] == places[self.target]].sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +106,15 @@ class _Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ALBIC(Planner):
-    """Brings the pair with the most traffic together at each plan, and levels the load around it."""
+    """Brings the pair with the most traffic together at each plan, and levels the load around it.
+
+    ``max_load_distance``   maxLD, in percent of the mean slot load (the paper: percentage points of a node's full load)
+    ``max_partition_load``  the first maxPL, in the same unit: what moves as one weighs no more
+    ``step``                stepPL, in the same unit
+    ``score_factor``        sF
+    ``pairs``               how many pairs a plan brings together
+    ``clock``               as in ``MILP``
+    """
 
     name: ClassVar[str] = "albic"
     holds_migration: ClassVar[bool] = True
@@ -129,19 +151,26 @@ class ALBIC(Planner):
         partition_load, seconds = self.max_partition_load, limits.time_limit_seconds
         wanted = self.pairs
         refused: tuple[str, ...] = ()
+        cuts, has_kept_whole = True, False
         while partition_load > 0 and problem.budget != 0:
             seconds /= 2  # so that all attempts together, the last included, stay within the limit
-            units = attempt.units(partition_load)
+            units = attempt.units(partition_load if cuts else None)
             joined = attempt.joined(units, wanted)
             refused = refused or joined.refused
             target = attempt.solved(units, joined, seconds).places[units.unit_of].astype(np.int32)
-            if self._is_level(items, problem, target):
+            is_level = self._is_level(items, problem, target)
+            if is_level and not self._is_setback(items, problem, pairs, target):
                 return attempt.decision(target, units, joined, partition_load)
-            partition_load -= self.step
-            wanted = max(1, wanted // 2)
+            # What undoes collocation is tried once more with all sets whole, before they are cut smaller still.
+            cuts = has_kept_whole or not is_level
+            has_kept_whole |= not cuts
+            if cuts:
+                partition_load -= self.step
+                wanted = max(1, wanted // 2)
         solution = solve(problem, seed=self.seed, time_limit_seconds=seconds, clock=self.clock)
+        stays = self._is_setback(items, problem, pairs, solution.places)
         return Decision(
-            solution.places,
+            items.current if stays else solution.places,
             reasons(items, Reason.LEVEL),
             warnings=refused,
             bound=solution.open_bound,
@@ -151,6 +180,27 @@ class ALBIC(Planner):
     def _is_level(self, items: Items, problem: Problem, target: I32) -> bool:
         distance = items.balance(target).load_distance
         return distance <= self.max_load_distance / 100 * items.mean and problem.excess(target) == 0
+
+    def _is_setback(self, items: Items, problem: Problem, pairs: Pairs, target: I32) -> bool:
+        """Whether these places undo collocation and the balance gains too little by it.
+
+        Within maxLD the traffic of pairs that stand out may not fall; where it stays, the load distance (as a share of
+        the mean) must gain more than the collocation loses. Each plan then is ahead of the last by one order, which is
+        why they cannot go round in circles.
+        """
+        now, traffic = items.current, items.traffic
+        assert traffic is not None
+        if items.on_draining().any() or problem.excess(target) < problem.excess(now) or not items.mean > 0:
+            return False
+        gain = (items.balance(now).load_distance - items.balance(target).load_distance) / items.mean
+        lost = (traffic.kept_within(now) - traffic.kept_within(target)) / max(traffic.total, np.finfo(float).tiny)
+        if not self._is_level(items, problem, now):
+            return lost > ROUNDING and gain < WORTHWHILE
+        parted = pairs.kept_within(now) - pairs.kept_within(target)
+        rounding = ROUNDING * float(pairs.rate.sum())
+        if parted < -rounding:
+            return lost > max(ROUNDING, gain)
+        return parted > rounding or lost > gain - ROUNDING
 
 
 def standing_out(items: Items, score_factor: float) -> Pairs:
@@ -187,8 +237,9 @@ class _Attempt:
         self.random = np.random.default_rng(planner.seed)
         self.graph: Graph | None = None
 
-    def units(self, partition_load: float) -> _Units:
-        """Step 2: sets of partners that share a slot, cut where they exceed what a unit may weigh or cost to move."""
+    def units(self, partition_load: float | None) -> _Units:
+        """Step 2: sets of partners that share a slot, cut where they exceed what a unit may weigh or cost to move; None
+        cuts nothing."""
         items, pairs, size = self.items, self.pairs, len(self.items)
         source, target = pairs.source[pairs.together], pairs.target[pairs.together]
         links = sparse.csr_array((np.ones(len(source)), (source, target)), shape=(size, size))
@@ -196,12 +247,13 @@ class _Attempt:
         members = np.bincount(set_of, minlength=count)
         unit_of = np.array(set_of, dtype=np.int64)
         is_set = list(members > 1)
-        most = partition_load / 100 * items.mean
-        for number in np.flatnonzero(members > 1):
-            inside = np.flatnonzero(set_of == number)
-            for part in self._cut(inside, most)[1:]:
-                unit_of[part] = len(is_set)
-                is_set.append(True)
+        if partition_load is not None:
+            most = partition_load / 100 * items.mean
+            for number in np.flatnonzero(members > 1):
+                inside = np.flatnonzero(set_of == number)
+                for part in self._cut(inside, most)[1:]:
+                    unit_of[part] = len(is_set)
+                    is_set.append(True)
         current = np.empty(len(is_set), dtype=np.int32)
         current[unit_of] = items.current
         return _Units(

@@ -15,7 +15,8 @@ from typing import ClassVar
 import numpy as np
 
 from headgate.arrays import F64, I8, I32, I64, Bool, compiled, sums
-from headgate.planners.items import Items, check_fit
+from headgate.planners.evacuation import Evacuation
+from headgate.planners.items import Items, check_fit, rehomed
 from headgate.planners.plan import Figures, Grain, Limits, Moves, Naming, Plan, Reason
 from headgate.routing.assignment import Assignment, Pins
 from headgate.stats.measures import Balance, collocation_factor, locate, measure
@@ -88,13 +89,15 @@ class Planner(ABC):
         limits = limits or Limits()
         check_fit(snapshot, assignment, limits)
         places = locate(snapshot, assignment)
-        items = Items.of(snapshot, assignment, self.grain, limits, places)
+        evacuation = Evacuation.of(snapshot, assignment, self.grain, limits, places)
+        limits = evacuation.limits
+        items = Items.of(snapshot, assignment, self.grain, limits, places, evacuation)
         before = measure(snapshot, assignment, places)
         if not len(items) or not self.is_needed(items, before, assignment, limits):
             decision = Decision.stay(items)
         else:
             decision = decide(items, limits)
-        return _Conclusion(self, snapshot, assignment, limits, items, decision, before).plan()
+        return _Conclusion(self, snapshot, assignment, limits, items, decision, before, evacuation, places).plan()
 
     def is_needed(self, items: Items, before: Balance, assignment: Assignment, limits: Limits) -> bool:
         """Whether there is anything to do: a slot out of balance, a table too long, a draining slot not yet empty, a
@@ -125,6 +128,8 @@ class _Conclusion:
         items: Items,
         decision: Decision,
         before: Balance,
+        evacuation: Evacuation,
+        places: I32,
     ) -> None:
         self.planner = planner
         self.snapshot = snapshot
@@ -132,6 +137,8 @@ class _Conclusion:
         self.limits = limits
         self.items = items
         self.before = before
+        self.evacuation = evacuation
+        self.places = places
         self.decision = decision
         self.target = np.array(decision.target, dtype=np.int32)
         self.reason = np.array(decision.reason, dtype=np.int8)
@@ -150,7 +157,7 @@ class _Conclusion:
         assignment = self._assignment()
         after = self._after(assignment)
         moves = self._moves(np.flatnonzero(self.target != items.current), self.target, self.reason)
-        moves = self._with_rest(moves, assignment)
+        moves = self._with_evacuated(moves, assignment)
         migrated = float(moves.state_bytes.sum())
         total = self.snapshot.total_state_bytes
         self._warn(after, assignment)
@@ -220,7 +227,7 @@ class _Conclusion:
         items = self.items
         moving = np.flatnonzero(self.target != items.current)
         over = self.limits.table_max is not None and len(self.assignment.pins) > self.limits.table_max
-        forced = items.on_draining().any() or (self.planner.controls_table and over) or items.resources
+        forced = self.assignment.draining or (self.planner.controls_table and over) or items.resources
         if not len(moving) or forced or not self.planner.guards_balance:
             return
         if self.balance is None:
@@ -240,8 +247,7 @@ class _Conclusion:
         if items.grain == "group":
             groups = np.array(items.base)
             groups[items.rows] = self.target
-            keep = old.open_slots[old.pins.slot]
-            pins = Pins(old.pins.operator[keep], old.pins.hash[keep], old.pins.slot[keep])
+            pins = self._pins_left(groups)
         else:
             groups = self._base()
             pins = self._pins(groups)
@@ -258,7 +264,25 @@ class _Conclusion:
         ones = np.ones(len(items))
         stay = sums(items.group, ones * (self.target == old.groups[items.group]), len(old.groups))
         gone = sums(items.group, ones * (self.target == items.home), len(old.groups))
-        return np.where(stay > gone, old.groups, items.base).astype(np.int32)
+        stays = stay > gone
+        stays[self.evacuation.groups] = False
+        return np.where(stays, old.groups, items.base).astype(np.int32)
+
+    def _pins_left(self, groups: I32) -> Pins:
+        """At the grain of groups: all pins but those of keys that were released, or that their group has caught up
+        with; and those to draining slots of keys nobody listed, unless limits bound what may move."""
+        old, snapshot = self.assignment, self.snapshot
+        unlisted = self._unlisted_pins()
+        gone = np.zeros(len(snapshot), dtype=np.bool_)
+        gone[self.evacuation.keys] = True
+        gone[self.evacuation.loose] = True
+        gone |= groups[snapshot.group] == self.places
+        keep = unlisted & (old.open_slots[old.pins.slot] | self.limits.bounds_migration)
+        for operator in np.unique(old.pins.operator):
+            mine = np.flatnonzero((old.pins.operator == operator) & ~unlisted)
+            rows = (snapshot.operator == operator) & ~gone
+            keep[mine] = np.isin(old.pins.hash[mine], snapshot.hash[rows])
+        return Pins(old.pins.operator[keep], old.pins.hash[keep], old.pins.slot[keep])
 
     def _pins(self, groups: I32) -> Pins:
         """Pins of listed keys that are not at home, and those of keys nobody listed, as long as their slot stays."""
@@ -266,8 +290,8 @@ class _Conclusion:
         away = np.flatnonzero(self.target != groups[self.items.group])
         operator, hashes, slot = snapshot.operator[away], snapshot.hash[away], self.target[away]
         unlisted = self._unlisted_pins()
-        keep = unlisted & old.open_slots[old.pins.slot]
-        if self.planner.controls_table and self.limits.table_max is not None:
+        keep = unlisted & (old.open_slots[old.pins.slot] | self.limits.bounds_migration)
+        if self.planner.controls_table and self.limits.table_max is not None and not self.limits.bounds_migration:
             spare = max(0, self.limits.table_max - len(away))
             keep &= np.cumsum(keep) <= spare
         return Pins.of(
@@ -282,7 +306,7 @@ class _Conclusion:
         for operator in np.unique(pins.operator):
             mine = np.flatnonzero(pins.operator == operator)
             # Nearly always every pinned key is listed, and away from its group's slot: look among those few first.
-            for rows in (np.flatnonzero(self.items.current != self.assignment.groups[snapshot.group]), slice(None)):
+            for rows in (np.flatnonzero(self.places != self.assignment.groups[snapshot.group]), slice(None)):
                 same = snapshot.operator[rows] == operator
                 unlisted[mine] = ~np.isin(pins.hash[mine], snapshot.hash[rows][same])
                 if not unlisted[mine].any():
@@ -291,7 +315,8 @@ class _Conclusion:
 
     def _moves(self, rows: I64, target: I32, reason: I8) -> Moves:
         items = self.items
-        naming = Naming(items.grain, self._label, self._operators(), self.before.loads, self.before.mean)
+        first = 0 if items.grain == "key" else len(self.assignment.groups)
+        naming = Naming(first, self._label, self._operators(), self.before.loads, self.before.mean)
         return Moves(
             rows=items.rows[rows],
             group=items.group[rows],
@@ -305,28 +330,39 @@ class _Conclusion:
             notes={int(items.rows[row]): text for row, text in self.decision.notes.items()},
         )
 
-    def _with_rest(self, moves: Moves, assignment: Assignment) -> Moves:
-        """Add the unlisted keys that leave a draining slot with their group."""
-        if self.items.grain != "key":
-            return moves
-        rest = self.snapshot.rest_state_bytes
-        moved = np.flatnonzero(
-            (assignment.groups != self.assignment.groups) & ((rest > 0) | (self.snapshot.rest_cost > 0))
-        )
-        if not len(moved):
-            return moves
-        size = self.assignment.groups_per_operator
-        return Moves(
-            rows=np.concatenate([moves.rows, np.full(len(moved), -1)]),
-            group=np.concatenate([moves.group, moved.astype(np.int32)]),
-            operator=np.concatenate([moves.operator, (moved // size).astype(np.int32)]),
-            source=np.concatenate([moves.source, self.assignment.groups[moved]]),
-            target=np.concatenate([moves.target, assignment.groups[moved]]),
-            cost=np.concatenate([moves.cost, self.snapshot.rest_cost[moved]]),
-            state_bytes=np.concatenate([moves.state_bytes, rest[moved]]),
-            reason=np.concatenate([moves.reason, np.full(len(moved), Reason.DRAIN, dtype=np.int8)]),
-            naming=moves.naming,
-            notes=moves.notes,
+    def _with_evacuated(self, moves: Moves, assignment: Assignment) -> Moves:
+        """Add what leaves draining slots besides the items: unlisted keys of groups, keys that lost their pin."""
+        groups = self.evacuation.groups
+        if len(groups):
+            moves = self._joined(moves, -1 - groups, assignment.groups[groups], Reason.DRAIN)
+        rows = self.evacuation.keys
+        if len(rows):
+            moves = self._joined(moves, rows, assignment.groups[self.snapshot.group[rows]], Reason.DRAIN)
+        return moves
+
+    def _joined(self, moves: Moves, rows: I64, target: I32, reason: Reason) -> Moves:
+        """These moves and more: rows of listed keys, or -1 - g for the unlisted keys of group g."""
+        snapshot, old = self.snapshot, self.assignment
+        is_rest = rows < 0
+        if is_rest.any():
+            group = (-1 - rows).astype(np.int32)
+            source, cost, state = old.groups[group], snapshot.rest_cost[group], snapshot.rest_state_bytes[group]
+        else:
+            group = snapshot.group[rows]
+            source = self.places[rows]
+            cost, state = snapshot.cost[rows], snapshot.state_bytes[rows]
+        # A key among groups is told from a group by a row past all groups.
+        shown = rows if is_rest.any() or self.items.grain == "key" else rows + len(old.groups)
+        return replace(
+            moves,
+            rows=np.concatenate([moves.rows, shown]),
+            group=np.concatenate([moves.group, group]),
+            operator=np.concatenate([moves.operator, (group // old.groups_per_operator).astype(np.int32)]),
+            source=np.concatenate([moves.source, source]),
+            target=np.concatenate([moves.target, target]),
+            cost=np.concatenate([moves.cost, cost]),
+            state_bytes=np.concatenate([moves.state_bytes, state]),
+            reason=np.concatenate([moves.reason, np.full(len(rows), reason, dtype=np.int8)]),
         )
 
     def _refusals(self) -> Moves:
@@ -335,8 +371,15 @@ class _Conclusion:
         reason = np.zeros(len(target), dtype=np.int8)
         for row, (slot, why) in self.refused.items():
             target[row], reason[row] = slot, why
-        refused = self._moves(rows, target, reason)
-        object.__setattr__(refused, "notes", {})
+        refused = replace(self._moves(rows, target, reason), notes={})
+        kept = self.evacuation.kept_groups
+        if len(kept):
+            homes = rehomed(self.assignment)[kept]
+            refused = self._joined(refused, -1 - kept, homes, Reason.MIGRATION_LIMIT)
+        kept = self.evacuation.kept_keys
+        if len(kept):
+            homes = rehomed(self.assignment)[self.snapshot.group[kept]]
+            refused = self._joined(refused, kept, homes, Reason.MIGRATION_LIMIT)
         return refused
 
     def _label(self, row: int) -> object:

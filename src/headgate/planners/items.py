@@ -14,6 +14,7 @@ import numpy as np
 
 from headgate.arrays import F64, I32, I64, Bool, sums
 from headgate.errors import AssignmentError, LimitsError
+from headgate.planners.evacuation import Evacuation
 from headgate.planners.plan import Grain, Limits
 from headgate.routing.assignment import Assignment
 from headgate.routing.groups import home_slots
@@ -37,8 +38,8 @@ class Items:
     ``rows``      the snapshot's row of each key, or the number of each group
     ``home``      where the item goes when nobody places it: the slot of its group, or at the grain of groups the slot
                   it has now. Never a draining slot
-    ``base``      the slot of every key group that ``home`` is taken from; differs from the assignment's groups only for
-                  groups that leave a draining slot
+    ``base``      the slot of every key group; differs from the assignment's groups only for groups that leave a
+                  draining slot, if the limits let their unlisted keys go
     """
 
     grain: Grain
@@ -94,10 +95,19 @@ class Items:
         return ~self.is_open[self.current]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, assignment: Assignment, grain: Grain, limits: Limits, places: I32) -> Items:
+    def of(
+        cls,
+        snapshot: Snapshot,
+        assignment: Assignment,
+        grain: Grain,
+        limits: Limits,
+        places: I32,
+        evacuation: Evacuation | None = None,
+    ) -> Items:
         """The items of a snapshot; ``places`` is F(k) of its keys."""
+        evacuation = evacuation or Evacuation.of(snapshot, assignment, grain, limits, places)
         make = _key_items if grain == "key" else _group_items
-        return make(snapshot, assignment, limits, _rehomed(assignment), places)
+        return make(snapshot, assignment, limits, rehomed(assignment), places, evacuation)
 
 
 def check_fit(snapshot: Snapshot, assignment: Assignment, limits: Limits) -> None:
@@ -111,7 +121,7 @@ def check_fit(snapshot: Snapshot, assignment: Assignment, limits: Limits) -> Non
             raise LimitsError.unknown_resource(name, list(_measured(snapshot)))
 
 
-def _rehomed(assignment: Assignment) -> I32:
+def rehomed(assignment: Assignment) -> I32:
     """The slot of each group, with those of draining slots sent to the slot they would have without the draining."""
     is_open = assignment.open_slots
     leaving = ~is_open[assignment.groups]
@@ -122,7 +132,13 @@ def _rehomed(assignment: Assignment) -> I32:
     return np.where(leaving, homes, assignment.groups).astype(np.int32)
 
 
-def _key_items(snapshot: Snapshot, assignment: Assignment, limits: Limits, base: I32, current: I32) -> Items:
+def _key_items(
+    snapshot: Snapshot, assignment: Assignment, limits: Limits, homes: I32, current: I32, evacuation: Evacuation
+) -> Items:
+    base = homes
+    if len(evacuation.kept_groups):
+        base = np.array(homes)
+        base[evacuation.kept_groups] = assignment.groups[evacuation.kept_groups]
     return Items(
         grain="key",
         rows=np.arange(len(snapshot)),
@@ -131,7 +147,7 @@ def _key_items(snapshot: Snapshot, assignment: Assignment, limits: Limits, base:
         cost=snapshot.cost,
         state_bytes=snapshot.state_bytes,
         current=current,
-        home=base[snapshot.group],
+        home=homes[snapshot.group],
         base=base,
         fixed_cost=sums(base, snapshot.rest_cost, assignment.slots),
         capacity=capacities(snapshot, assignment.slots),
@@ -145,16 +161,22 @@ def _key_items(snapshot: Snapshot, assignment: Assignment, limits: Limits, base:
     )
 
 
-def _group_items(snapshot: Snapshot, assignment: Assignment, limits: Limits, base: I32, current: I32) -> Items:
-    # Keys pinned to a draining slot lose their pin and follow their group.
-    pinned = (current != assignment.groups[snapshot.group]) & assignment.open_slots[current]
+def _group_items(
+    snapshot: Snapshot, assignment: Assignment, limits: Limits, base: I32, current: I32, evacuation: Evacuation
+) -> Items:
+    pinned = assignment.pinned(snapshot.hash, snapshot.operator)
+    pinned[evacuation.keys] = False
+    pinned[evacuation.loose] = False
     free, groups, slots = ~pinned, snapshot.groups, assignment.slots
 
     def per_group(values: F64, rest: F64) -> F64:
         return sums(snapshot.group[free], values[free], groups) + rest
 
     cost = per_group(snapshot.cost, snapshot.rest_cost)
-    state = per_group(snapshot.state_bytes, snapshot.rest_state_bytes)
+    # The state of a key that joins its group from elsewhere is carried by a move of its own.
+    carried = np.array(snapshot.state_bytes)
+    carried[evacuation.keys] = 0.0
+    state = per_group(carried, snapshot.rest_state_bytes)
     capped = {name: columns for name, columns in _measured(snapshot).items() if name in limits.caps}
     use = {name: per_group(used, rest) for name, (used, rest) in capped.items()}
     matters = (cost > 0) | (state > 0) | ~assignment.open_slots[assignment.groups]

@@ -9,14 +9,14 @@ Guarantee       limits held, and caps where it finds a way to; never worse than 
                 give the same plan
 Time, space     ``Limits.time_limit_seconds`` in all, less where the bound is reached; O(K + N M), M the moves allowed
 First appeared  Madsen et al., albic, section 4.3.1
-Deviations      the mean is not rounded up. (5), mean - d >= 0, is left out: it only ever makes the model infeasible,
-                where one group alone is more than twice the mean. Draining slots may only lose groups. Between plans of
-                equal d, one that leaves less on draining slots is preferred to one that narrows the spread; without a
-                limit on migration they are emptied, and under one at least one group leaves per plan, even where that
-                raises d: by the model alone a group too big for the rest would stay for ever (lemma 2 supposes groups
-                that can be cut). CPLEX on the plain model gives way to local search with a bound of its own
-                (``allocation``), because HiGHS may fail to finish in seconds with 6 slots, 40 groups and 10 moves
-                already; it solves, and proves, what is small
+Deviations      the mean is not rounded up. (5), mean - d >= 0, is in the model where places are known that hold it, and
+                left out otherwise: where one group alone is more than twice the mean, nothing holds it. Draining slots
+                may only lose groups. Between plans of equal d, one that leaves less on draining slots is preferred to
+                one that narrows the spread; without a limit on migration they are emptied, and under one at least one
+                group leaves per plan, even where that raises d: by the model alone a group too big for the rest would
+                stay for ever (lemma 2 supposes groups that can be cut). CPLEX on the plain model gives way to local
+                search with a bound of its own (``allocation``), because HiGHS may fail to finish in seconds with 6
+                slots, 40 groups and 10 moves already; it solves, and proves, what is small
 Backfires       ``theta_max`` says when to plan, not when to stop: with an ample limit on migration the plan uses it
                 all for gains that no one will notice. The distance looks at the worst slots only, so that one hot group
                 makes all other imbalance invisible. Traffic is not looked at: use ALBIC

@@ -117,9 +117,12 @@ class Move:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Naming:
-    """What moves are called: how units are labelled, and the loads their reasons speak of."""
+    """What moves are called: how units are labelled, and the loads their reasons speak of.
 
-    grain: Grain
+    ``first_key_row``: rows of moves from here on are those of listed keys, counted from here; below it, whole groups.
+    """
+
+    first_key_row: int
     label: Callable[[int], object]
     operators: tuple[str, ...]
     loads: F64
@@ -160,9 +163,9 @@ class Moves(Sequence[Move]):
 
     def _move(self, at: int) -> Move:
         row, source, target = int(self.rows[at]), int(self.source[at]), int(self.target[at])
-        by_key = self.naming.grain == "key" and row >= 0
+        first = self.naming.first_key_row
         return Move(
-            key=self.naming.label(row) if by_key else None,
+            key=self.naming.label(row - first) if row >= first else None,
             group=int(self.group[at]),
             operator=self.naming.operators[int(self.operator[at])],
             source=source,

@@ -165,6 +165,13 @@ class Assignment:
             _apply_pins(hashes, operator, number, *self._table(int(number)), slots)
         return slots
 
+    def pinned(self, hashes: I64, operator: I32) -> Bool:
+        """Whether each of these keys is pinned, be it to the slot its group has anyway."""
+        slots = np.full(len(hashes), -1, dtype=np.int32)
+        for number in np.unique(self.pins.operator):
+            _apply_pins(hashes, operator, number, *self._table(int(number)), slots)
+        return slots >= 0
+
     def _table(self, operator: int) -> tuple[I64, I32, NDArray[np.uint64]]:
         """The pins of one operator as a hash table, built when first asked for."""
         table = self._tables.get(operator)

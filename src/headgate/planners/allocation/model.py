@@ -5,10 +5,14 @@
     (2)  the prices of the items that move add up to the budget at most
     (3)  load_i <= mean + (d - d_u)     for every slot
     (4)  load_i >= mean - (d - d_l)     for every slot that is not draining
+    (5)  mean - d >= 0                  where places are known that hold it
     caps on other resources, one row per slot and resource
 
 Items that cannot be told apart (same slot, cost, price, state and resources) share one integer variable per slot: how
 many of them go there. That leaves no two solutions that differ only in which twin went where.
+
+With places known that hold it, (5) cuts off nothing that could be the best. Where one item is more than twice the mean,
+no places hold it, and it would only make the model infeasible: then it is left out.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import highspy
 import numpy as np
 
 from headgate.arrays import F64, I32, I64
+from headgate.errors import SolverError
 from headgate.planners.allocation.problem import Problem
 
 SCALE = 100.0
@@ -61,9 +66,11 @@ def solve_exactly(
     """Minimise the distance, then the spread, each in about so many seconds or nodes of the search tree at the most.
 
     ``problem`` has no pins. ``warm``: places to start from. The bound holds whether or not HiGHS finished; with a limit
-    in nodes the result is the same every time.
+    in nodes the result is the same every time. Raises ``SolverError`` where HiGHS does not take the model.
     """
-    model = _build(problem)
+    known = problem.current if warm is None else warm
+    score = problem.score(known)
+    model = _build(problem, within_mean=problem.admits(known) and score.excess == 0 and score.distance <= problem.mean)
     if seconds is not None:
         model.highs.setOptionValue("time_limit", float(seconds))
     if nodes is not None:
@@ -107,7 +114,8 @@ def _classes(problem: Problem) -> list[I64]:
     return [part for part in np.split(order, np.cumsum(np.bincount(where.ravel()))[:-1]) if len(part)]
 
 
-def _build(problem: Problem) -> _Model:
+def _build(problem: Problem, *, within_mean: bool) -> _Model:
+    """``within_mean``: with (5)."""
     members = _classes(problem)
     unit = SCALE / problem.mean
     slot_of, class_of = [], []
@@ -136,10 +144,15 @@ def _build(problem: Problem) -> _Model:
         if problem.is_open[slot]:
             rows.add(room, highspy.kHighsInf, np.append(mine, below), np.append(load, 1.0))
         for resource in problem.resources.values():
-            used = resource.used[first[classes[mine]]]
+            if np.isposinf(resource.cap[slot]):
+                continue
             spare = float(resource.cap[slot] - resource.fixed[slot])
             size = max(1.0, float(resource.cap[slot]))
+            # One item of twice the cap is one too many as well, and HiGHS takes no numbers that are much larger.
+            used = np.minimum(resource.used[first[classes[mine]]], 2 * size)
             rows.add(-highspy.kHighsInf, spare / size * SCALE, mine, used / size * SCALE)
+    if within_mean:
+        rows.add(-highspy.kHighsInf, SCALE, np.array([d]), np.array([1.0]))
     for side in (above, below):
         rows.add(-highspy.kHighsInf, 0.0, np.array([side, d]), np.array([1.0, -1.0]))
     if problem.budget is not None:
@@ -171,7 +184,9 @@ def _build(problem: Problem) -> _Model:
         "primal_feasibility_tolerance": TOLERANCE,
     }.items():
         highs.setOptionValue(option, value)
-    highs.passModel(lp)
+    status = highs.passModel(lp)
+    if status == highspy.HighsStatus.kError:
+        raise SolverError.status("HiGHS", status)
     return _Model(problem, members, slots, classes, highs)
 
 

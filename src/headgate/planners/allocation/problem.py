@@ -131,8 +131,10 @@ class Problem:
 
     def is_better(self, left: Score, right: Score) -> bool:
         """Whether the left score is better by more than rounding."""
-        slack = ROUNDING * max(self.mean, ROUNDING)
-        for mine, other in zip(left[:4], right[:4], strict=True):
+        # Each field in its own unit: a share of the caps, a load, a number of items, a load.
+        rounding = ROUNDING * self.mean
+        slacks = (ROUNDING, rounding, 0.0, rounding)
+        for mine, other, slack in zip(left[:4], right[:4], slacks, strict=True):
             if abs(mine - other) > slack:
                 return mine < other
         return (left.spent, left.carried) < (right.spent, right.carried)
@@ -173,6 +175,16 @@ class Problem:
             pinned=None,
             resources=resources,
         ), free
+
+    def normalised(self) -> tuple[Problem, int]:
+        """The same problem with a mean between 1/2 and 1, and the power of two that takes its loads back.
+
+        So that squares of loads neither overflow nor vanish. A power of two, because that rounds nothing: costs that
+        add up exactly still do. The mean must be above 0.
+        """
+        exponent = int(np.frexp(self.mean)[1])
+        cost, fixed_cost = (np.ldexp(values, -exponent) for values in (self.cost, self.fixed_cost))
+        return replace(self, cost=cost, fixed_cost=fixed_cost), exponent
 
     @classmethod
     def of(cls, items: Items, limits: Limits) -> Problem:

@@ -1,6 +1,7 @@
 """The solver: the best of several starts, improved by local search, with a proven bound beside it.
 
-fold the pins -> bound (counting)
+fold the pins, scale the mean to about 1
+              -> bound (counting)
               -> Flux, as a plan to beat
               -> exact, where the model is small
               -> anneal from where things are, aiming between bound and best, until both meet or the time is up;
@@ -91,6 +92,7 @@ def solve(
     if core.mean <= 0 or not len(core):
         places[free] = flux
         return Solution(places=places, score=problem.score(places), bound=0.0, open_bound=0.0, is_proven=core.mean <= 0)
+    core, exponent = core.normalised()
     if core.budget is None and not core.is_open.all():
         core = _evacuated(core)
     search = _Search(core, seed, time_limit_seconds, clock)
@@ -99,8 +101,8 @@ def solve(
     return Solution(
         places=places,
         score=problem.score(places),
-        bound=search.bound,
-        open_bound=search.open_bound,
+        bound=float(np.ldexp(search.bound, exponent)),
+        open_bound=float(np.ldexp(search.open_bound, exponent)),
         is_proven=search.is_proven,
         is_forced=search.is_forced,
         steps=search.steps,
