@@ -52,8 +52,8 @@ def records_of(interval: Interval) -> tuple[Compact, float]:
     rows = [np.flatnonzero(places == slot) for slot in range(slots)]
     made = []
     for mine in rows:
-        columns = (snapshot.cost[mine], snapshot.state_bytes[mine], places[mine], home[mine])
-        made.append(timed(lambda columns=columns: compact(*columns, slots, DEGREE), 1))  # type: ignore[misc]
+        cost, state, current, own = snapshot.cost[mine], snapshot.state_bytes[mine], places[mine], home[mine]
+        made.append(timed(lambda: compact(cost, state, current, own, slots, DEGREE), 1))
     return Compact.joined([each.result for each in made], rows), max(each.median for each in made)
 
 
@@ -95,7 +95,7 @@ def on_records(keys: int, intervals: int, seed: int) -> Part:
 def growth(keys: int, intervals: int, seed: int) -> Part:
     few, many = (
         median(
-            timed(lambda each=each: Mixed().plan(each.snapshot, each.assignment, LIMITS), REPEATS).median  # type: ignore[misc]
+            timed(lambda: Mixed().plan(each.snapshot, each.assignment, LIMITS), REPEATS).median
             for each in stream(size, intervals, seed)
         )
         for size in (keys // 10, keys)

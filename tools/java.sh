@@ -17,12 +17,13 @@ for java in "${JAVA_HOME:+$JAVA_HOME/bin/java}" "$(command -v java || true)"; do
 done
 
 if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null && grep -qiE '^ID(_LIKE)?=.*(debian|ubuntu)' /etc/os-release; then
-  apt-get update -qq
+  apt-get update -qq || true
   for version in 17 21; do
     if apt-cache show "openjdk-$version-jre-headless" >/dev/null 2>&1; then
       echo "installing openjdk-$version-jre-headless"
-      DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "openjdk-$version-jre-headless" >/dev/null
-      exit 0
+      if DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "openjdk-$version-jre-headless" >/dev/null; then
+        exit 0
+      fi
     fi
   done
 fi

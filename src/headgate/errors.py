@@ -47,6 +47,20 @@ class KeyTypeError(InputError, TypeError):
         )
 
     @classmethod
+    def mixed(cls, column: object, reason: object) -> KeyTypeError:
+        return cls(
+            f"key column {column} must hold values of one type that Arrow knows, and does not ({reason}): cast them "
+            "first, or pass an Arrow array"
+        )
+
+    @classmethod
+    def untyped_decimal(cls, column: object) -> KeyTypeError:
+        return cls(
+            f"key column {column} holds Python decimals, whose hash depends on a precision and scale that they do not "
+            "carry: pass an Arrow array of a decimal type"
+        )
+
+    @classmethod
     def lengths(cls, lengths: Sequence[int]) -> KeyTypeError:
         return cls(f"key columns must have equal lengths, got {listing(lengths)}: pass columns of one table")
 
@@ -92,6 +106,14 @@ class SnapshotError(InputError):
             f"traffic may only name keys that the statistics list, unknown {side}: {listing(keys)}: add the keys (a "
             "cost of 0 will do) or drop the rows"
         )
+
+    @classmethod
+    def too_large(cls, name: str) -> SnapshotError:
+        return cls(f"the values of {name} must add up to a finite number, and overflow: use a larger unit")
+
+    @classmethod
+    def traffic_range(cls, what: str, count: int, got: int) -> SnapshotError:
+        return cls(f"traffic is between {what}s 0 to {count - 1}, got {got}: number them as the snapshot does")
 
     @classmethod
     def mismatch(cls, what: str, left: object, right: object) -> SnapshotError:

@@ -106,3 +106,10 @@ def test_faults() -> None:
         place(statistics(), SLOTS, groups=1024, capacity=[1.0, 1.0])
     with pytest.raises(InputError, match="names slot 4"):
         place(statistics(), SLOTS, groups=1024, draining=[4])
+
+
+@pytest.mark.parametrize("slot", [-3, SLOTS, 2**53])
+def test_slots_that_do_not_exist_are_refused(slot: int) -> None:
+    given = np.where(np.arange(400) == 7, slot, homes())
+    with pytest.raises(InputError, match=f"slots are numbered 0 to 3, but key 'key 7' names slot {slot}: raise slots"):
+        place(replace(statistics(), slot=given), SLOTS, groups=1024)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,8 @@ def test_an_empty_file_is_no_key(tmp_path: Path, text: str) -> None:
         pytest.param("key,cost,cost\na,1,2\n", "has cost more than once", id="a column twice"),
         pytest.param("key,cost,slot\na,1,0.5\n", "column 'slot' must hold whole numbers", id="half a slot"),
         pytest.param("key,cost,slot\na,1,-1\n", "row 1 has -1", id="a negative slot"),
+        pytest.param("key,cost,slot\na,1,1e30\n", "row 1 names slot 1e+30: raise --slots or mend", id="no such slot"),
+        pytest.param("key,cost,interval\na,1,nan\n", "column 'interval' must hold finite numbers, row 1", id="NaN"),
         pytest.param("key,cost,interval\na,1,\n", "column 'interval' must say which interval", id="no interval"),
         pytest.param("key,cost,interval\na,1,1\na,2,1\n", "listed more than once: a", id="a key twice an interval"),
     ],
@@ -157,6 +160,47 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(InputError, match="is a folder"):
         read_statistics(tmp_path / "folder.csv")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"interval": [[1], [2]]},
+            "column 'interval' must hold numbers, times or text, which have an order, it has the",
+        ),
+        ({"interval": [{"a": 1}, {"a": 2}]}, "it has the type struct<a: int64>: cast it"),
+        ({"interval": [1.0, float("nan")]}, "column 'interval' must hold finite numbers, row 2 has nan"),
+        ({"interval": [1, None]}, "column 'interval' must say which interval each row is from, row 2 has nothing"),
+        ({"operator": [["map"], ["join"]]}, "column 'operator' must hold names, it has the type list<"),
+        ({"slot": [0, -3]}, "column 'slot' must hold whole numbers from 0 on, row 2 has -3"),
+        ({"slot": [0, 2.0**80]}, "row 2 names slot 1.20893e+24"),
+    ],
+    ids=["list", "struct", "NaN", "null", "operator", "negative slot", "no such slot"],
+)
+def test_parquet_of_types_that_do_not_fit(tmp_path: Path, columns: dict[str, list[object]], message: str) -> None:
+    pq.write_table(pa.table({"key": ["a", "b"], "cost": [1, 2], **columns}), tmp_path / "stats.parquet")
+    with pytest.raises(InputError) as fault:
+        read_statistics(tmp_path / "stats.parquet")
+    assert message in str(fault.value)
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+def test_a_damaged_archive_is_named(tmp_path: Path, damage: str) -> None:
+    whole = gzip.compress(b"key,cost\n" + b"".join(b"k%d,%d\n" % (n, n * n) for n in range(5000)))
+    half = len(whole) // 2
+    path = tmp_path / "stats.csv.gz"
+    path.write_bytes(whole[:half] if damage == "cut" else whole[:half] + b"\xff" * 40 + whole[half + 40 :])
+    with pytest.raises(InputError, match=r"stats\.csv\.gz cannot be read as CSV: .*: mend or write the file anew"):
+        read_statistics(path)
+
+
+def test_traffic_tells_the_null_key_from_the_text_null(tmp_path: Path) -> None:
+    statistics = Statistics(pa.array(["null", None, "a"]), np.ones(3), np.ones(3))
+    pq.write_table(pa.table({"src": [None, "null"], "dst": ["a", "a"], "rate": [5, 1]}), tmp_path / "t.parquet")
+    traffic = read_traffic(tmp_path / "t.parquet", statistics)
+    pairs = zip(traffic.source.tolist(), traffic.target.tolist(), traffic.rate.tolist(), strict=True)
+    assert sorted(pairs) == [(0, 2, 1.0), (1, 2, 5.0)]
 
 
 def test_a_window_needs_intervals(tmp_path: Path) -> None:

@@ -40,10 +40,9 @@ def cases(draw: st.DrawFn, *, draining: bool = True) -> Case:
     traffic = Traffic.of(*(np.array([pair[i] for pair in pairs], dtype=float) for i in range(3)))
     snapshot = Snapshot.of_keys(np.arange(count), costs, state_bytes=states, groups=groups, traffic=traffic)
     rest = draw(st.dictionaries(st.integers(0, groups - 1), st.integers(0, 20), max_size=4))
-    for name in ("rest_cost", "rest_state_bytes"):
-        column = np.zeros(groups)
-        column[list(rest)] = list(rest.values())
-        snapshot = replace(snapshot, **{name: column})
+    column = np.zeros(groups)
+    column[list(rest)] = list(rest.values())
+    snapshot = replace(snapshot, rest_cost=column, rest_state_bytes=column)
     pins = Pins.of(np.zeros(len(pinned)), hashes[list(pinned)], list(pinned.values()))
     return Case(snapshot, Assignment.hashed(slots, groups, draining=leaving).next(pins=pins))
 

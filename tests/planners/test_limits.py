@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headgate.errors import AssignmentError, HeadgateError, LimitsError
-from headgate.planners import LLFD, MILP, Limits, Mixed, Simple
+from headgate.planners import LLFD, MILP, Flux, Limits, Mixed, Simple
 from headgate.routing import Assignment
 from headgate.stats import Snapshot
 
@@ -108,3 +108,24 @@ def test_a_cap_on_state_counts_the_unlisted_keys_too(grain: str) -> None:
     limits = Limits(caps={"state_bytes": 50.0}, theta_max=10)
     plan = MILP(grain=grain).plan(snapshot, Assignment(np.array([0, 1], np.int32), 2), limits)  # type: ignore[arg-type]
     assert any("slots use more state_bytes than their cap" in warning for warning in plan.figures.warnings)
+
+
+def test_a_cap_that_is_not_a_number_is_refused() -> None:
+    with pytest.raises(LimitsError, match="the cap on 'memory' must be zero or more"):
+        Limits(caps={"memory": [1.0, float("nan")]})
+
+
+def test_half_a_move_is_refused() -> None:
+    with pytest.raises(LimitsError, match=r"max_migrations must be a whole number, got 1.5"):
+        Limits(max_migrations=1.5)  # type: ignore[arg-type]
+
+
+def test_a_grain_nobody_knows_is_refused() -> None:
+    with pytest.raises(LimitsError, match=r'grain must be "key" or "group", got keys'):
+        LLFD(grain="keys").plan(*skewed())  # type: ignore[arg-type]
+
+
+def test_a_hot_group_is_named_with_its_heaviest_key() -> None:
+    snapshot = Snapshot.of_keys(["hot", "warm", "cold"], [100.0, 5, 1], group=[0, 0, 1], groups=2)
+    plan = Flux().plan(snapshot, Assignment(np.array([0, 1], np.int32), 2))
+    assert plan.figures.warnings[0].startswith("key group 0 (its heaviest key is 'hot') alone costs 1.98 times")

@@ -120,3 +120,14 @@ def test_types_without_a_stable_hash_are_refused_with_advice(column: pa.Array) -
 def test_columns_of_unequal_length_are_refused() -> None:
     with pytest.raises(KeyTypeError, match=r"equal lengths, got 2, 1: pass columns of one table"):
         key_hash([1, 2], [3])
+
+
+def test_python_decimals_without_a_type_are_refused() -> None:
+    with pytest.raises(KeyTypeError, match=r"column 0 holds Python decimals.*pass an Arrow array of a decimal type"):
+        key_hash([Decimal("1.5")])
+
+
+@pytest.mark.parametrize("values", [[1, "a"], [2**64]], ids=["mixed types", "beyond 64 bits"])
+def test_values_that_arrow_cannot_hold_are_refused(values: list[object]) -> None:
+    with pytest.raises(KeyTypeError, match="key column 0 must hold values of one type"):
+        key_hash(values)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.arrays import sums
 from headgate.errors import LimitsError
 from headgate.stats.compact import Scale, compact, discretise
 
@@ -72,3 +73,14 @@ def test_costs_of_a_wide_spread_stay_few() -> None:
 def test_a_degree_that_is_no_power_of_two_is_refused() -> None:
     with pytest.raises(LimitsError, match=r"degree must be a power of two \(1, 2, 4, ...\), got 6"):
         discretise(np.ones(3), 6)
+
+
+def test_many_slots_and_many_values_do_not_run_into_each_other() -> None:
+    random = np.random.default_rng(2)
+    cost, state = (np.exp(random.uniform(0, np.log(2**22), 20_000)) for _ in range(2))
+    current, home = (random.integers(0, 3000, 20_000).astype(np.int32) for _ in range(2))
+    form = compact(cost, state, current, home, 3000, 1)
+    assert sums(form.records.current, form.records.cost * form.records.count, 3000).sum() == pytest.approx(cost.sum())
+    assert (
+        form.records.current[np.repeat(np.arange(len(form.records)), form.records.count)] == current[form.keys]
+    ).all()

@@ -167,3 +167,20 @@ def test_state_of_the_last_w_intervals() -> None:
     assert seen == [[2, 0], [2, 0], [3, 0], [5, 0], [6, 0]]
     assert window.keys().tolist() == keys[:1].tolist()
     assert StateWindow(2).state_of(keys).tolist() == [0, 0]
+
+
+def test_costs_too_large_to_add_up_are_refused() -> None:
+    with pytest.raises(SnapshotError, match="values of cost must add up to a finite number"):
+        Snapshot.of_keys(["a", "b"], [1.7e308, 1.7e308])
+
+
+def test_huge_costs_are_measured_all_the_same() -> None:
+    snapshot = Snapshot.of_keys(["a", "b"], [3e200, 1e200], group=[0, 1], groups=2)
+    balance = measure(snapshot, Assignment(np.array([0, 1], np.int32), 2))
+    assert balance.theta_max == pytest.approx(0.5)
+    assert balance.rsd == pytest.approx(50)
+
+
+def test_traffic_of_keys_that_are_not_there_is_refused() -> None:
+    with pytest.raises(SnapshotError, match="traffic is between keys 0 to 1, got 7"):
+        Snapshot.of_keys(["a", "b"], [1, 2], traffic=Traffic.of([0], [7], [1.0]))

@@ -10,11 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import numpy as np
 
 from headgate.arrays import F64, I8, I32, I64, Bool, compiled, sums
+from headgate.errors import LimitsError
 from headgate.planners.evacuation import Evacuation
 from headgate.planners.items import Items, check_fit, rehomed
 from headgate.planners.plan import Figures, Grain, Limits, Moves, Naming, Plan, Reason
@@ -87,6 +88,8 @@ class Planner(ABC):
         limits: Limits | None,
     ) -> Plan:
         limits = limits or Limits()
+        if self.grain not in get_args(Grain):
+            raise LimitsError.parameter(self.name, "grain", '"key" or "group"', self.grain)
         check_fit(snapshot, assignment, limits)
         places = locate(snapshot, assignment)
         evacuation = Evacuation.of(snapshot, assignment, self.grain, limits, places)
@@ -385,6 +388,16 @@ class _Conclusion:
     def _label(self, row: int) -> object:
         return self.snapshot.label(row)
 
+    def _name(self, row: int) -> str:
+        """What a warning calls an item: a key, or a key group and the heaviest of its listed keys."""
+        if self.items.grain == "key":
+            return f"key {self._label(row)!r}"
+        mine = np.flatnonzero(self.snapshot.group == row)
+        if not len(mine):
+            return f"key group {row}"
+        heaviest = self._label(int(mine[np.argmax(self.snapshot.cost[mine])]))
+        return f"key group {row} (its heaviest key is {heaviest!r})"
+
     def _operators(self) -> tuple[str, ...]:
         names = self.snapshot.operators
         return names if len(names) == self.assignment.operators else tuple(map(str, range(self.assignment.operators)))
@@ -395,11 +408,7 @@ class _Conclusion:
             reachable = items.least_overload
             if reachable > limits.theta_max:
                 hottest = int(np.argmax(items.cost))
-                what = (
-                    f"key {self._label(int(items.rows[hottest]))!r}"
-                    if items.grain == "key"
-                    else (f"key group {int(items.rows[hottest])}")
-                )
+                what = self._name(int(items.rows[hottest]))
                 self.warnings.append(
                     f"{what} alone costs {1 + reachable:.2f} times a slot's share, so no placement can bring theta "
                     f"below {reachable:.3f}: split the key (PKG, D-Choices) if its operator combines partial results"
@@ -414,12 +423,15 @@ class _Conclusion:
                     f"{used[worst]:g}: of the planners, MILP and ALBIC look at caps"
                 )
         table = limits.table_max
-        if table is not None and len(assignment.pins) > table and not self.planner.controls_table:
+        if table is None or len(assignment.pins) <= table:
+            return
+        if not self.planner.controls_table or items.grain != "key":
+            at = "" if items.grain == "key" else " while it plans for key groups"
             self.warnings.append(
                 f"the routing table has {len(assignment.pins)} entries, more than table_max = {table}: "
-                f"{self.planner.name} does not control its size; Mixed does"
+                f"{self.planner.name} does not control its size{at}; Mixed does, planning for keys"
             )
-        elif table is not None and len(assignment.pins) > table:
+        else:
             self.warnings.append(
                 f"the routing table keeps {len(assignment.pins)} entries, more than table_max = {table}: the limit on "
                 "migration leaves no more moves to shorten it with; it shrinks over the next plans"

@@ -2,7 +2,8 @@
 
 Problem         keep imbScore (the relative standard deviation of the loads, in percent) under a threshold
 Inputs          c(k); the threshold; which key to take: the lightest (DLB-L) or the heaviest that helps (DLB-H)
-Guarantee       imbScore never rises; stops at the threshold or where no single move to the least loaded slot helps
+Guarantee       imbScore never rises; a key moves at most once; stops at the threshold or where no move of a key that
+                has not moved yet to the least loaded slot helps
 Time, space     O(K log K) to sort each slot's keys, then O(N + log K) a move; a table entry per key moved off its hash
 First appeared  Zacheilas et al., cep-dlb, algorithm 1
 Deviations      the trial loads are reset after a failed trial (algorithm 1 lets them pile up); DLB-L, too, moves a key

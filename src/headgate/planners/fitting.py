@@ -12,6 +12,10 @@ from headgate.planners.plan import Reason
 _CLASSES = 64
 """Cost classes (powers of two) that tell quickly whether a slot has enough light keys to exchange."""
 
+_FILL_REACH = 2.0
+"""A slot that only gives so that others fill up gives no key of more than this many times what it has to spare: a heavy
+key would leave a hole, and be followed by others."""
+
 _OVERLOAD, _EXCHANGE, _FILL = int(Reason.OVERLOAD), int(Reason.EXCHANGE), int(Reason.FILL)
 
 
@@ -140,7 +144,7 @@ def fit(
                     break
                 if c <= 0 or held[record]:
                     continue
-                if filling and load[slot] - c < shed[slot] * 0.5:
+                if filling and c > _FILL_REACH * (load[slot] - shed[slot]):
                     continue
                 quantity = min(quantity, max(1, int(np.ceil((load[slot] - shed[slot] - slack) / c))))
             if quantity <= 0:

@@ -59,8 +59,12 @@ class Limits:
         if self.max_migrations is not None and self.max_migration_cost is not None:
             raise LimitsError.both_migration_limits(self.max_migrations, self.max_migration_cost)
         for name, cap in self.caps.items():
-            if (np.asarray(cap, dtype=float) < 0).any():
+            if not (np.asarray(cap, dtype=float) >= 0).all():
                 raise LimitsError.negative(f"the cap on {name!r}", float(np.min(cap)), "the unit of the resource")
+        for name in ("table_max", "max_migrations"):
+            value = getattr(self, name)
+            if value is not None and int(value) != value:
+                raise LimitsError.parameter("limits", name, "a whole number", value)
 
     @property
     def bounds_migration(self) -> bool:

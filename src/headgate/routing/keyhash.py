@@ -61,7 +61,7 @@ def key_hash(*columns: Column) -> I64:
     """
     if not columns:
         raise KeyTypeError.lengths([])
-    arrays = [_arrow(column) for column in columns]
+    arrays = [_arrow(column, position) for position, column in enumerate(columns)]
     lengths = [len(array) for array in arrays]
     if len(set(lengths)) > 1:
         raise KeyTypeError.lengths(lengths)
@@ -71,10 +71,19 @@ def key_hash(*columns: Column) -> I64:
     return hashes.view(np.int64)
 
 
-def _arrow(column: Column) -> pa.Array:
+def _arrow(column: Column, position: int) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    array = column if isinstance(column, pa.Array) else pa.array(column)
+    array = column
+    if not isinstance(array, pa.Array):
+        try:
+            array = pa.array(column)
+        except (pa.ArrowException, OverflowError) as error:
+            raise KeyTypeError.mixed(position, error) from error
+        if pa.types.is_decimal(array.type):
+            raise KeyTypeError.untyped_decimal(position)
+    if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
+        array = pc.cast(array, pa.large_string() if pa.types.is_string_view(array.type) else pa.large_binary())
     if isinstance(array, pa.DictionaryArray):
         array = array.dictionary_decode()
     if isinstance(array, pa.ExtensionArray):

@@ -201,8 +201,9 @@ def _choose(values: F64, per_unit: float, degree: float, steps: F64, below: I64)
 
 
 @compiled
-def _spread(code: int, mask: int) -> np.int64:
-    return np.int64((np.uint64(code) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
+def _spread(pair: int | np.int64, code: int | np.int64, mask: int) -> np.int64:
+    mixed = np.uint64(code) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(pair) * np.uint64(0xD1B54A32D192ED03)
+    return np.int64((mixed ^ (mixed >> np.uint64(29))) >> np.uint64(16)) & mask
 
 
 @compiled
@@ -227,12 +228,13 @@ def _grouped(
     """
     size = 1024
     table = np.full(size, -1, dtype=np.int64)
-    codes = np.empty(1024, dtype=np.int64)
+    pairs = np.empty(1024, dtype=np.int64)  # current and home, which with many slots and values exceed one word
+    codes = np.empty(1024, dtype=np.int64)  # the representatives of cost and state
     first = np.empty(1024, dtype=np.int64)
     used = 0
     record_of = np.empty(len(cost), dtype=np.int64)
     cost_off, state_off = np.zeros(slots), np.zeros(slots)
-    costs, states = len(cost_steps), len(state_steps)
+    states = len(state_steps)
     per_cost, per_state = (1 + _EXACT) / cost_unit, (1 + _EXACT) / state_unit
     for row in range(len(cost)):
         d, c, s = current[row], cost[row], state[row]
@@ -240,14 +242,16 @@ def _grouped(
         cost_off[d] += c - cost_steps[i]
         j = _chosen(s, per_state, degree, state_steps, state_below, state_off[d])
         state_off[d] += s - state_steps[j]
-        code = ((np.int64(d) * slots + home[row]) * costs + i) * states + j
-        at = _spread(code, size - 1)
-        while table[at] >= 0 and codes[table[at]] != code:
+        pair, code = np.int64(d) * slots + home[row], np.int64(i) * states + j
+        at = _spread(pair, code, size - 1)
+        while table[at] >= 0 and (codes[table[at]] != code or pairs[table[at]] != pair):
             at = (at + 1) & (size - 1)
         if table[at] < 0:
             if used == len(codes):
+                pairs = np.concatenate((pairs, np.empty(used, dtype=np.int64)))
                 codes = np.concatenate((codes, np.empty(used, dtype=np.int64)))
                 first = np.concatenate((first, np.empty(used, dtype=np.int64)))
+            pairs[used] = pair
             codes[used] = code
             first[used] = row
             table[at] = used
@@ -257,14 +261,14 @@ def _grouped(
                 size *= 4
                 table = np.full(size, -1, dtype=np.int64)
                 for record in range(used):
-                    at = _spread(codes[record], size - 1)
+                    at = _spread(pairs[record], codes[record], size - 1)
                     while table[at] >= 0:
                         at = (at + 1) & (size - 1)
                     table[at] = record
         else:
             record_of[row] = table[at]
     kept = codes[:used]
-    return record_of, first[:used].copy(), kept // states % costs, kept % states
+    return record_of, first[:used].copy(), kept // states, kept % states
 
 
 @compiled

@@ -48,14 +48,14 @@ def balance_of(cost: F64, capacity: F64, is_open: Bool, collocation: float | Non
     judged = loads[is_open]
     distance = float(np.abs(judged - mean).max())
     # With slots draining or of unequal capacity the mean of the loads is not `mean`; the spread is about `mean`.
-    spread = float(np.sqrt(np.mean((judged - mean) ** 2)))
+    spread = float(np.sqrt(np.mean((judged / mean - 1) ** 2)))
     return Balance(
         loads=loads,
         mean=mean,
         theta_max=distance / mean,
         max_over_mean=float(judged.max()) / mean,
         load_distance=distance,
-        rsd=100 * spread / mean,
+        rsd=100 * spread,
         collocation=collocation,
     )
 
@@ -127,4 +127,4 @@ def delta(snapshot: Snapshot, before: Assignment, after: Assignment) -> Differen
 
 def load_index(total_cost: float, initial_cost: float) -> float:
     """albic 5: the system's load now, in percent of its load right after the start."""
-    return 100 * total_cost / initial_cost
+    return 100 * total_cost / initial_cost if initial_cost else 100.0

@@ -29,6 +29,9 @@ from headgate.errors import SnapshotError
 from headgate.routing.groups import GROUPS, group_of
 from headgate.routing.keyhash import Column, key_hash
 
+TUPLES_MAX = 2**53
+"""The most tuples that a cost is taken for where nobody counted them: beyond it a float is no whole number."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
@@ -129,6 +132,15 @@ class Snapshot:
             if len(values) != self.groups:
                 raise SnapshotError.length(name, self.groups, len(values))
             self._check_values(name, values, str)
+        for name, column in (("cost", self.cost), ("rest_cost", self.rest_cost), ("state_bytes", self.state_bytes)):
+            with np.errstate(over="ignore"):
+                if not np.isfinite(column.sum()):
+                    raise SnapshotError.too_large(name)
+        for traffic, units, what in ((self.key_traffic, len(self), "key"), (self.group_traffic, self.groups, "group")):
+            if traffic is not None and len(traffic):
+                ends = np.concatenate([traffic.source, traffic.target])
+                if ends.min() < 0 or ends.max() >= units:
+                    raise SnapshotError.traffic_range(what, units, int(ends[(ends < 0) | (ends >= units)][0]))
         if len(self.group) and not 0 <= int(self.group.min()) <= int(self.group.max()) < self.groups:
             worst = int(self.group.max() if self.group.max() >= self.groups else self.group.min())
             raise SnapshotError.group_range(worst, self.groups)
@@ -196,7 +208,7 @@ class Snapshot:
             groups = groups * len(names)
         if len(costs) != len(hashes):
             raise SnapshotError.length("cost", len(hashes), len(costs))
-        rounded = np.zeros(0) if not np.isfinite(costs).all() else np.rint(costs)
+        rounded = np.zeros(0) if not np.isfinite(costs).all() else np.clip(np.rint(costs), 0, TUPLES_MAX)
         return cls(
             hash=hashes,
             operator=numbers,
