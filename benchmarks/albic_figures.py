@@ -12,7 +12,6 @@ on the way: no plan may exceed the limit on migration, and no ALBIC plan that co
 from __future__ import annotations
 
 import argparse
-import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,11 +24,11 @@ from headgate.planners.base import Planner
 from headgate.planners.cola import COLA
 from headgate.planners.plan import Limits
 from headgate.workloads import cluster, drift
+from reporting import RESULTS, stamp
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-RESULTS = Path(__file__).parent / "results"
 MAX_MIGRATIONS = 20
 """albic 5.3."""
 MAX_LOAD_DISTANCE, MAX_PARTITION_LOAD, STEP = 20.0, 50.0, 10.0
@@ -105,18 +104,18 @@ def simulate(name: str, size: tuple[int, int, int], one_to_one: float, options: 
     return run
 
 
-def stamp(options: argparse.Namespace) -> str:
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], capture_output=True, text=True, check=False, cwd=RESULTS.parent).stdout
-
-    dirty = " (dirty)" if git("status", "--porcelain", "--", "../src", ".").strip() else ""
-    return (
-        f"commit {git('rev-parse', '--short', 'HEAD').strip()}{dirty}; seed {options.seed}; "
-        f"maxMigrations {MAX_MIGRATIONS} (ALBIC; COLA has no limit); maxLD {MAX_LOAD_DISTANCE:g} %, maxPL "
-        f"{MAX_PARTITION_LOAD:g} %, stepPL {STEP:g} % of the mean load (10, 25 and 5 points at a mean of 50), sF 1.5; "
-        f"time limit {options.time_limit:g} s a plan; ALBIC at most {options.iterations} iterations; means over the "
-        f"last {LAST} iterations"
-    )
+def stamped(options: argparse.Namespace) -> str:
+    parameters = {
+        "maxMigrations": f"{MAX_MIGRATIONS} (ALBIC; COLA has no limit)",
+        "maxLD": f"{MAX_LOAD_DISTANCE:g} %",
+        "maxPL": f"{MAX_PARTITION_LOAD:g} %",
+        "stepPL": f"{STEP:g} % of the mean load (10, 25 and 5 points at a mean of 50)",
+        "sF": 1.5,
+        "time limit": f"{options.time_limit:g} s a plan",
+        "ALBIC": f"at most {options.iterations} iterations",
+        "means": f"over the last {LAST} iterations",
+    }
+    return stamp(parameters, options.seed)
 
 
 def table(first: str, runs: dict[str, dict[str, Run]]) -> str:
@@ -239,7 +238,7 @@ def write(
     text = (
         f"# albic, {title}\n\n{what}One-to-one traffic for the share given, the rest sent to all; load drifts by up to "
         f"2 % on a fifth of the nodes each iteration. ALBIC as in the paper collocates one pair a plan. {note}\n\n"
-        f"{verdicts(runs, claims)}\n\n{table(axis, runs)}\n\n![{title}]({name}.png)\n\n{stamp(options)}\n"
+        f"{verdicts(runs, claims)}\n\n{table(axis, runs)}\n\n![{title}]({name}.png)\n\n{stamped(options)}\n"
     )
     (RESULTS / f"{name}.md").write_text(text)
     picture(RESULTS / f"{name}.png", axis, runs, shown)

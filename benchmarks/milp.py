@@ -236,6 +236,7 @@ def main() -> None:
         tables=tables,
         parameters={"short": f"{options.short:g} s", "long": f"{options.long:g} s", "instances": options.instances},
         seed=options.seed,
+        claimed_by="the target",
     )
     print(report.write(options.out))
 

@@ -168,12 +168,13 @@ class Report:
     parameters: Mapping[str, object]
     seed: int
     notes: Sequence[str] = ()
+    claimed_by: str = "the paper says"
     picture: Figure | None = field(default=None, repr=False)
 
     def markdown(self) -> str:
         """The whole text."""
         rows = [(claim.paper, claim.ours, "yes" if claim.holds else "**no**") for claim in self.claims]
-        parts = [f"# {self.title}", self.setup, Table(("the paper says", "here", "holds here"), rows).markdown()]
+        parts = [f"# {self.title}", self.setup, Table((self.claimed_by, "here", "holds here"), rows).markdown()]
         failed = [claim for claim in self.claims if not claim.holds and claim.because]
         if failed:
             parts.append("\n".join(f"- Not: “{claim.paper}”. {claim.because}" for claim in failed))

@@ -195,6 +195,7 @@ def main() -> None:
         tables=[Table(("what", "measured"), rows)],
         parameters={"keys": keys, "intervals": intervals},
         seed=seed,
+        claimed_by="the target",
     )
     print(report.write(options.out))
 
