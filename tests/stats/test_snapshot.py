@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from headgate.errors import SnapshotError
 from headgate.routing import Assignment, key_hash
-from headgate.stats import Snapshot, StateWindow, Traffic, collocation_factor, delta, load_index, measure, slot_costs
+from headgate.stats import (
+    Snapshot,
+    StateWindow,
+    Traffic,
+    collocation_factor,
+    delta,
+    load_index,
+    measure,
+    measure_operators,
+    slot_costs,
+)
 
 
 def test_state_defaults_to_the_cost_and_tuples_to_the_cost_rounded() -> None:
@@ -107,6 +117,20 @@ def test_measures_of_a_hand_made_case() -> None:
     assert balance.load_distance == 2
     assert balance.rsd == pytest.approx(100 * np.std([6, 4, 2]) / 4)
     assert balance.collocation is None
+
+
+def test_each_slot_and_each_operator_can_be_looked_at() -> None:
+    snapshot = Snapshot.of_keys(["a", "b", "a", "b"], [3, 1, 2, 2], operator=["map", "map", "sum", "sum"], groups=8)
+    assignment = Assignment.hashed(2, 8, operators=2)
+    places = assignment.route(snapshot.hash[:2])
+    together = measure(snapshot, assignment)
+    assert together.theta.max() == together.theta_max
+    apart = measure_operators(snapshot, assignment)
+    assert list(apart) == ["map", "sum"]
+    assert apart["map"].loads.tolist() == [
+        float(sum(c for c, s in zip([3, 1], places, strict=True) if s == d)) for d in (0, 1)
+    ]
+    assert sum(balance.loads for balance in apart.values()).tolist() == together.loads.tolist()  # type: ignore[union-attr]
 
 
 def test_capacity_scales_loads_and_draining_slots_are_not_judged() -> None:

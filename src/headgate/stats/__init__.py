@@ -2,7 +2,16 @@
 
 from headgate.stats.compact import Compact, Records, discretise
 from headgate.stats.heavy import HeavyKeys
-from headgate.stats.measures import Balance, balance_of, collocation_factor, delta, load_index, measure, slot_costs
+from headgate.stats.measures import (
+    Balance,
+    balance_of,
+    collocation_factor,
+    delta,
+    load_index,
+    measure,
+    measure_operators,
+    slot_costs,
+)
 from headgate.stats.snapshot import Snapshot, Traffic
 from headgate.stats.window import StateWindow
 
@@ -20,5 +29,6 @@ __all__ = [
     "discretise",
     "load_index",
     "measure",
+    "measure_operators",
     "slot_costs",
 ]

@@ -38,6 +38,11 @@ class Balance:
     rsd: float
     collocation: float | None = None
 
+    @property
+    def theta(self) -> F64:
+        """theta(d): how far each slot is off the mean, as a share of it; draining slots included."""
+        return np.abs(self.loads / self.mean - 1) if self.mean > 0 else np.zeros(len(self.loads))
+
 
 def balance_of(cost: F64, capacity: F64, is_open: Bool, collocation: float | None = None) -> Balance:
     """Measure slots with this cost each. Draining slots count in ``loads`` and in the mean, not in the deviations."""
@@ -86,6 +91,19 @@ def measure(snapshot: Snapshot, assignment: Assignment, places: I32 | None = Non
         assignment.open_slots,
         collocation_factor(snapshot, assignment, places),
     )
+
+
+def measure_operators(snapshot: Snapshot, assignment: Assignment) -> dict[str, Balance]:
+    """The measures of each operator by itself, by its name: L(d) and theta(d) of its keys and groups alone."""
+    places, size = locate(snapshot, assignment), assignment.groups_per_operator
+    capacity, is_open = capacities(snapshot, assignment.slots), assignment.open_slots
+    balances = {}
+    for number, name in enumerate(snapshot.operators):
+        mine, own = snapshot.operator == number, slice(number * size, (number + 1) * size)
+        cost = sums(places[mine], snapshot.cost[mine], assignment.slots)
+        cost += sums(assignment.groups[own], snapshot.rest_cost[own], assignment.slots)
+        balances[name] = balance_of(cost, capacity, is_open)
+    return balances
 
 
 def capacities(snapshot: Snapshot, slots: int) -> F64:
