@@ -27,6 +27,7 @@ from headgate.planners.allocation.classes import ClassBound
 from headgate.planners.allocation.model import solve_exactly
 from headgate.planners.allocation.polish import cleared, polished
 from headgate.planners.allocation.problem import Problem, Solution
+from headgate.planners.base import ROUNDING
 from headgate.planners.flux import level
 
 SECONDS = 2.0
@@ -66,6 +67,9 @@ BOUND_SHARE = 0.15
 
 HALVINGS = 10
 """Halvings of what lies between bound and plan: to a thousandth of it."""
+
+PROGRESS_SHARE = 0.25
+"""The share of the budget that empties draining slots where nothing would leave them for the sake of the distance."""
 
 NARROW_SHARE = 0.1
 """The share of the time for the second objective."""
@@ -175,11 +179,12 @@ class _Search:
 
     def _make_progress(self) -> None:
         """Where all that is on draining slots would stay, because each of its items is too big to move without harm,
-        one of them goes all the same: otherwise the slot would never be empty."""
+        some of them go all the same: otherwise the slot would never be empty."""
         problem = self.problem
         stuck = ~problem.is_open[problem.current]
         if stuck.any() and np.array_equal(self.best[stuck], problem.current[stuck]):
-            places = cleared(problem, self.best, at_most=1)
+            affordable = 0.0 if problem.budget is None else problem.budget / max(float(problem.price.max()), ROUNDING)
+            places = cleared(problem, self.best, at_most=max(1, int(PROGRESS_SHARE * affordable)))
             self.is_forced = not np.array_equal(places, self.best)
             self.is_optimal &= not self.is_forced
             self.best = places
