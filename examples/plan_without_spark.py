@@ -2,14 +2,12 @@
 
 import numpy as np
 
-from headgate.planners import Limits, Mixed
-from headgate.routing import Assignment
-from headgate.stats import Snapshot
+import headgate as hg
 
 users = [f"user-{number}" for number in range(2_000)]
 cost = 1_000 / np.arange(1, len(users) + 1) ** 0.8  # seconds of work per key: a few users cause most of it
-snapshot = Snapshot.of_keys(users, cost, state_bytes=50 * cost)
-plan = Mixed().plan(snapshot, Assignment.hashed(slots=8), Limits(theta_max=0.05))
+snapshot = hg.Snapshot.of_keys(users, cost, state_bytes=50 * cost)
+plan = hg.Mixed().plan(snapshot, hg.Assignment.hashed(slots=8), hg.Limits(theta_max=0.05))
 
 before, after = plan.figures.before, plan.figures.after
 print(f"fullest slot: {before.max_over_mean:.2f} -> {after.max_over_mean:.2f} times the mean")

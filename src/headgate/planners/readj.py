@@ -8,7 +8,8 @@ Time, space     a step looks at all pairs of slots and all moves and swaps betwe
 First appeared  Gedik, "Partitioning functions for stateful data parallelism in stream processing", VLDBJ 2014; as
                 described in Fang et al., mixed-routing, sections V and VI
 Deviations      by default the best swap of two slots is found by walking their sorted keys instead of trying all pairs:
-                the same choice in less time, so the baseline is stronger than the papers' (``swaps="every"``: theirs)
+                the same choice, save between keys of equal cost, in less time, so the baseline is stronger than the
+                papers' (``swaps="every"``: theirs)
 Backfires       with large sigma it cannot reach small theta_max; with small sigma it takes seconds. It does not see
                 state. It is here as the baseline
 """
@@ -37,7 +38,7 @@ class Readj(Planner):
     """``sigma``: the share of the mean load from which a key takes part; None: try ``SIGMAS`` and keep the best.
 
     ``swaps``: how the best swap of two slots is found: "every" tries all pairs of their heavy keys, as published;
-    "nearest" walks both sorted lists once and comes to the same choice.
+    "nearest" walks both sorted lists once and comes to the same choice, save between keys of equal cost.
     """
 
     name: ClassVar[str] = "readj"
