@@ -153,7 +153,7 @@ def _planned(planners: list[Planner], placement: Placement, limits: Limits, stat
             status.update(text)
 
     say("compiling (first run only)")
-    warm_up(planners)
+    warm_up(planners, limits)
     order = {planner.name: at for at, planner in enumerate(planners, 1)}
     return run(
         planners,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import numpy as np
@@ -86,16 +86,24 @@ def build(
     return cls(**chosen)  # type: ignore[arg-type]  # filtered by the fields of the class
 
 
-def warm_up(planners: Sequence[Planner]) -> None:
-    """Let every planner compile what it needs on a handful of keys, so that its seconds are those of planning."""
-    keys = [f"key {number}" for number in range(12)]
-    cost = np.arange(12.0, 0.0, -1.0) ** 2
-    traffic = Traffic.of(range(11), range(1, 12), np.ones(11))
-    snapshot = Snapshot.of_keys(keys, cost, groups=16, traffic=traffic)
-    limits = Limits(time_limit_seconds=0.1)
+WARM_KEYS = 200
+"""Keys of the warm-up: enough that the MILP goes on from the exact solver to its search."""
+
+
+def warm_up(planners: Sequence[Planner], limits: Limits | None = None) -> None:
+    """Let every planner compile what it needs on a few keys, so that its seconds, and the seconds of a time limit, are
+    those of planning. ``limits``: the real ones, because what bounds migration is compiled as well."""
+    cost = np.arange(float(WARM_KEYS), 0.0, -1.0) ** 2
+    traffic = Traffic.of(range(WARM_KEYS - 1), range(1, WARM_KEYS), np.ones(WARM_KEYS - 1))
+    snapshot = Snapshot.of_keys(np.arange(WARM_KEYS), cost, groups=64, traffic=traffic)
+    short = Limits(time_limit_seconds=0.1)
+    if limits is not None and limits.max_migrations is not None:
+        short = replace(short, max_migrations=1)
+    elif limits is not None and limits.max_migration_cost is not None:
+        short = replace(short, max_migration_cost=float(cost.max()))
     for planner in planners:
         try:
-            planner.plan(snapshot, Assignment.hashed(3, 16), limits)
+            planner.plan(snapshot, Assignment.hashed(3, 64), short)
         except HeadgateError:  # the real input says it again
             continue
 

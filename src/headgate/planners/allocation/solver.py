@@ -224,6 +224,12 @@ class _Search:
         length = max(RUN_STEPS, RUN_STEPS_PER_ITEM * len(problem))
         reserve = NARROW_SHARE * self.seconds
         turn = 0
+        if self.clock is not None:
+            # The first step in a new installation compiles the search for seconds, which are not to count.
+            start = self.clock()
+            annealing.run(1, problem.current, until=self.bound, aim=self.bound)
+            annealing.narrow(1)
+            self.began += self.clock() - start
         self.best = annealing.places
         while not self.is_proven and self._left() > reserve:
             score = problem.score(annealing.places)
