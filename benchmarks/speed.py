@@ -75,18 +75,22 @@ def on_records(keys: int, intervals: int, seed: int) -> Part:
         errors.append(records.load_error(snapshot.cost, interval.places, assignment.slots))
         state["keys"].append(by_keys.result.figures.migrated_share)
         state["records"].append(by_records.result.figures.migrated_share)
-    ratio, error = median(exact) / median(ready), max(errors)
+    ratio, end_to_end, error = median(exact) / median(ready), median(exact) / median(whole), max(errors)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     rows = [
         (f"Mixed, {keys:,} keys: planning on records that the slots made, against planning on keys", f"{ratio:.1f} x"),
-        ("the same, the records made by the planner itself on one core", f"{median(exact) / median(whole):.1f} x"),
+        ("the same, the records made by the planner itself on one core", f"{end_to_end:.1f} x"),
         ("the slowest slot makes its records in", f"{median(slowest) / median(exact):.1%} of the time on keys"),
         ("greatest error of a slot's load added up from records", f"{error:.4%}"),
         ("state moved per plan, on keys and on records", f"{fmean(state['keys']):.3%}, {fmean(state['records']):.3%}"),
         ("peak memory of the process so far, generator and statistics included", f"{peak:.2f} GiB"),
     ]
     return rows, [
-        Claim(f"the compact form (R = {DEGREE}) is at least 5 times faster", f"{ratio:.1f} times", ratio >= 5),
+        Claim(
+            f"the compact form (R = {DEGREE}) is at least 5 times faster",
+            f"{ratio:.1f} times on records that the slots made, {end_to_end:.1f} if the planner makes them itself",
+            ratio >= 5,
+        ),
         Claim("its load estimation error is at most 1 %", f"{error:.4%}", error <= 0.01),
         Claim("a million keys in under 1 GiB", f"{peak:.2f} GiB", peak < 1),
     ]
