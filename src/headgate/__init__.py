@@ -1,43 +1,106 @@
 """headgate: load balancing for stateful stream processing on Apache Spark.
 
-The names here are the public ones; everything else may change.
+The names here are the public ones; everything else may change. They are looked up when first used, so that a Python
+worker of Spark loads only what its task needs, and planning works without Spark.
 """
 
-from headgate.errors import (
-    AssignmentError,
-    HeadgateError,
-    InputError,
-    KeyTypeError,
-    LimitsError,
-    SnapshotError,
-    SolverError,
-)
-from headgate.planners import (
-    ALBIC,
-    COLA,
-    DLBH,
-    DLBL,
-    LLFD,
-    LPTF,
-    MILP,
-    Figures,
-    Flux,
-    Hash,
-    Limits,
-    MinMig,
-    MinTable,
-    Mixed,
-    MixedBF,
-    Move,
-    Plan,
-    Planner,
-    Readj,
-    Simple,
-)
-from headgate.routing import Assignment, Pins, key_hash
-from headgate.stats import Balance, Snapshot, StateWindow, Traffic, delta, measure
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headgate import sinks, sources
+    from headgate.control import Entry, Policy
+    from headgate.engine.job import Job, KeyedStream, Stream
+    from headgate.engine.query import Query
+    from headgate.errors import (
+        AssignmentError,
+        CheckpointError,
+        HeadgateError,
+        InputError,
+        JobError,
+        KeyCollisionError,
+        KeyTypeError,
+        LimitsError,
+        QueryError,
+        RowError,
+        SinkError,
+        SnapshotError,
+        SolverError,
+        SourceError,
+        StateError,
+        UserFunctionError,
+    )
+    from headgate.operators import Batch, Context, Pickled, Rows, Update, count, mean
+    from headgate.operators import max_ as max
+    from headgate.operators import min_ as min
+    from headgate.operators import sum_ as sum
+    from headgate.planners import (
+        ALBIC,
+        COLA,
+        DLBH,
+        DLBL,
+        LLFD,
+        LPTF,
+        MILP,
+        Figures,
+        Flux,
+        Hash,
+        Limits,
+        MinMig,
+        MinTable,
+        Mixed,
+        MixedBF,
+        Move,
+        Plan,
+        Planner,
+        Readj,
+        Simple,
+    )
+    from headgate.routing import Assignment, Pins, key_hash
+    from headgate.stats import Balance, Snapshot, StateWindow, Traffic, delta, measure
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "headgate.control": ("Entry", "Policy"),
+    "headgate.engine.job": ("Job", "KeyedStream", "Stream"),
+    "headgate.engine.query": ("Query",),
+    "headgate.errors": (
+        "AssignmentError", "CheckpointError", "HeadgateError", "InputError", "JobError", "KeyCollisionError",
+        "KeyTypeError", "LimitsError", "QueryError", "RowError", "SinkError", "SnapshotError", "SolverError",
+        "SourceError", "StateError", "UserFunctionError",
+    ),
+    "headgate.operators": ("Batch", "Context", "Pickled", "Rows", "Update", "count", "max", "mean", "min", "sum"),
+    "headgate.planners": (
+        "ALBIC", "COLA", "DLBH", "DLBL", "LLFD", "LPTF", "MILP", "Figures", "Flux", "Hash", "Limits", "MinMig",
+        "MinTable", "Mixed", "MixedBF", "Move", "Plan", "Planner", "Readj", "Simple",
+    ),
+    "headgate.routing": ("Assignment", "Pins", "key_hash"),
+    "headgate.stats": ("Balance", "Snapshot", "StateWindow", "Traffic", "delta", "measure"),
+}  # fmt: skip
+"""Where each public name lives. Names of built-in functions have an underscore at home."""
+
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = ("sinks", "sources")
+_SHADOWING = ("max", "min", "sum")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"headgate.{name}")
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'headgate' has no attribute {name!r}")
+    value = getattr(import_module(home), f"{name}_" if name in _SHADOWING else name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 __all__ = [
     "ALBIC",
@@ -50,12 +113,20 @@ __all__ = [
     "Assignment",
     "AssignmentError",
     "Balance",
+    "Batch",
+    "CheckpointError",
+    "Context",
+    "Entry",
     "Figures",
     "Flux",
     "Hash",
     "HeadgateError",
     "InputError",
+    "Job",
+    "JobError",
+    "KeyCollisionError",
     "KeyTypeError",
+    "KeyedStream",
     "Limits",
     "LimitsError",
     "MinMig",
@@ -63,18 +134,37 @@ __all__ = [
     "Mixed",
     "MixedBF",
     "Move",
+    "Pickled",
     "Pins",
     "Plan",
     "Planner",
+    "Policy",
+    "Query",
+    "QueryError",
     "Readj",
+    "RowError",
+    "Rows",
     "Simple",
+    "SinkError",
     "Snapshot",
     "SnapshotError",
     "SolverError",
+    "SourceError",
+    "StateError",
     "StateWindow",
+    "Stream",
     "Traffic",
+    "Update",
+    "UserFunctionError",
     "__version__",
+    "count",
     "delta",
     "key_hash",
+    "max",
+    "mean",
     "measure",
+    "min",
+    "sinks",
+    "sources",
+    "sum",
 ]

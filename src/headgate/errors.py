@@ -5,8 +5,17 @@
     │   ├── KeyTypeError (TypeError) a key column of a type that has no stable hash
     │   ├── SnapshotError            statistics that contradict themselves
     │   ├── AssignmentError          slots, groups or pins that do not exist
-    │   └── LimitsError              limits that no plan can hold
-    └── SolverError                  a solver failed for a reason of its own
+    │   ├── LimitsError              limits that no plan can hold
+    │   └── JobError                 a job that cannot run as it was put together
+    ├── SolverError                  a solver failed for a reason of its own
+    ├── StateError                   a file of the state store is missing, damaged or cannot be written
+    ├── CheckpointError              a checkpoint that this job may not use, or not now
+    ├── KeyCollisionError            two keys with one 64-bit hash
+    ├── UserFunctionError            a function of the job raised
+    ├── RowError                     a row that the rule of the job does not let through
+    ├── SourceError                  a source that cannot be read
+    ├── SinkError                    a sink failed after the batch was committed
+    └── QueryError                   a running query has failed
 
 A message says what must hold, what came, and what to do. Messages are built by the class methods here, so that the
 same fault reads the same wherever it is found.
@@ -199,3 +208,335 @@ class SolverError(HeadgateError):
     @classmethod
     def status(cls, solver: str, status: object) -> SolverError:
         return cls(f"{solver} ended with status {status!r} and no plan: this is a fault of headgate, please report it")
+
+
+class StateError(HeadgateError):
+    """A file of the state store is missing, damaged or cannot be written. `file` is its name."""
+
+    file: str | None = None
+
+    @classmethod
+    def _of(cls, file: str, message: str) -> StateError:
+        error = cls(message)
+        error.file = file
+        return error
+
+    @classmethod
+    def missing(cls, file: str) -> StateError:
+        return cls._of(
+            file,
+            f"the state store needs the file {file}, and it is not there: restore it from a backup, or go back to a "
+            "version of the checkpoint that does not use it",
+        )
+
+    @classmethod
+    def no_space(cls, file: str) -> StateError:
+        return cls._of(
+            file,
+            f"no space left to write {file}: free some space and start the job again, it goes on from its last commit",
+        )
+
+    @classmethod
+    def unreachable(cls, file: str, error: object) -> StateError:
+        return cls._of(
+            file,
+            f"the file system failed on {file} ({error}): mend the access and start the job again, it goes on from "
+            "its last commit",
+        )
+
+    @classmethod
+    def truncated(cls, file: str, expected: int, got: int) -> StateError:
+        return cls._of(
+            file,
+            f"{file} must have {expected} bytes and has {got}: restore it from a backup, or go back to a version of "
+            "the checkpoint that does not use it",
+        )
+
+    @classmethod
+    def damaged(cls, file: str, what: str) -> StateError:
+        return cls._of(
+            file,
+            f"{file} is damaged ({what}): restore it from a backup, or go back to a version of the checkpoint that "
+            "does not use it",
+        )
+
+    @classmethod
+    def foreign(cls, file: str, expected: str) -> StateError:
+        return cls._of(
+            file,
+            f"{file} must be {expected} and is something else: restore the right file from a backup, or go back to a "
+            "version of the checkpoint that does not use it",
+        )
+
+    @classmethod
+    def newer(cls, file: str, found: int, known: int) -> StateError:
+        return cls._of(
+            file,
+            f"{file} has format version {found}, and this headgate reads up to version {known}: use the newer "
+            "headgate that wrote it",
+        )
+
+    @classmethod
+    def schema(cls, file: str, expected: object, got: object) -> StateError:
+        return cls._of(
+            file,
+            f"{file} must have the columns {expected} and has {got}: state of another job or of another version of "
+            "it; use the checkpoint that belongs to this job",
+        )
+
+    @classmethod
+    def unordered(cls, file: str, place: int, key_hash: int) -> StateError:
+        return cls._of(
+            file,
+            f"the rows of {file} must be appended in ascending order of place and hash, each pair once, and place "
+            f"{place} hash {key_hash} is not: this is a fault of headgate, please report it",
+        )
+
+    @classmethod
+    def place_range(cls, file: str, place: int, places: int) -> StateError:
+        return cls._of(
+            file,
+            f"the places of {file} are numbered 0 to {places - 1}, got {place}: this is a fault of headgate, please "
+            "report it",
+        )
+
+    @classmethod
+    def outside(cls, file: str) -> StateError:
+        return cls._of(
+            file,
+            f"a file of the state store must lie under its root, and {file!r} does not: use a relative name without "
+            "'..'",
+        )
+
+
+class CheckpointError(HeadgateError):
+    """A checkpoint that this job may not use, or not now."""
+
+    @classmethod
+    def other_job(cls, root: str, differences: Sequence[str]) -> CheckpointError:
+        lines = "".join(f"\n  {difference}" for difference in differences)
+        return cls(
+            f"the checkpoint {root} belongs to a job that differs from this one: use another checkpoint directory, or "
+            f"change the job back:{lines}"
+        )
+
+    @classmethod
+    def newer(cls, root: str, found: object, known: int) -> CheckpointError:
+        return cls(
+            f"the checkpoint {root} has format version {found}, and this headgate reads up to version {known}: use "
+            "the newer headgate that wrote it"
+        )
+
+    @classmethod
+    def in_use(cls, root: str, host: str, pid: int, evidence: str) -> CheckpointError:
+        return cls(
+            f"the checkpoint {root} is in use by process {pid} on host {host} ({evidence}): stop that process first, "
+            "or use another checkpoint directory; if it is certain that it no longer runs, claim with takeover"
+        )
+
+    @classmethod
+    def lost(cls, root: str, run_id: str, owner: str) -> CheckpointError:
+        return cls(
+            f"run {run_id} no longer owns the checkpoint {root} ({owner}): nothing was committed; let the other run "
+            "go on, or stop it and start this job again"
+        )
+
+    @classmethod
+    def not_claimed(cls, root: str) -> CheckpointError:
+        return cls(f"the checkpoint {root} must be claimed before anything is written to it: call claim() first")
+
+    @classmethod
+    def conflict(cls, root: str, what: str, batch: int) -> CheckpointError:
+        return cls(
+            f"the checkpoint {root} already has another {what} for batch {batch}: two runs wrote to it; stop both and "
+            "start one of them again"
+        )
+
+    @classmethod
+    def gap(cls, root: str, expected: int, got: int) -> CheckpointError:
+        return cls(
+            f"the next batch of the checkpoint {root} must be {expected}, got {got}: the checkpoints of Spark and of "
+            "headgate do not belong together; restore both from one moment"
+        )
+
+    @classmethod
+    def no_version(cls, root: str, batch: int, versions: Sequence[int]) -> CheckpointError:
+        have = listing(versions) if versions else "none"
+        return cls(f"the checkpoint {root} has no version {batch} (it has: {have}): choose one of those")
+
+
+class KeyCollisionError(HeadgateError):
+    """Two keys of one operator share a 64-bit hash, so their state cannot be told apart."""
+
+    first: object = None
+    second: object = None
+    hash: int | None = None
+
+    @classmethod
+    def two_keys(cls, first: object, second: object, hash: int) -> KeyCollisionError:
+        error = cls(
+            f"the keys {first!r} and {second!r} have the same 64-bit hash {hash}, and state is kept per hash: nothing "
+            "was written; add a column to the key, or change one of the two keys"
+        )
+        error.first, error.second, error.hash = first, second, hash
+        return error
+
+
+class UserFunctionError(HeadgateError):
+    """A function of the job raised. The batch is not committed; it runs again once the function is mended.
+
+    Attributes: `operator` (its name), `key`, `row` (the first row of the key, or None when a timer fired), `error`
+    (what was raised) and `slot` (None until `on_slot` names it).
+    """
+
+    operator: str | None = None
+    key: object = None
+    row: object = None
+    error: BaseException | None = None
+    slot: int | None = None
+
+    @classmethod
+    def in_key(cls, operator: str, key: object, row: object, error: BaseException) -> UserFunctionError:
+        return cls._built(operator, key, row, error, None)
+
+    def on_slot(self, slot: int) -> UserFunctionError:
+        """The same error, with the slot it happened on in its text and attributes."""
+        if self.operator is None or self.error is None:
+            return self
+        named = self._built(self.operator, self.key, self.row, self.error, slot)
+        named.__cause__ = self.__cause__
+        return named.with_traceback(self.__traceback__)
+
+    @classmethod
+    def _built(
+        cls, operator: str, key: object, row: object, error: BaseException, slot: int | None
+    ) -> UserFunctionError:
+        where = "" if slot is None else f" on slot {slot}"
+        first = "it had no rows, a timer fired" if row is None else f"its first row is {row!r}"
+        built = cls(
+            f"the function of operator {operator!r} raised {type(error).__name__}: {error} for key {key!r}{where} "
+            f"({first}): mend the function and start the job again, it goes on from its last commit"
+        )
+        built.operator, built.key, built.row, built.error, built.slot = operator, key, row, error, slot
+        built.__cause__ = error
+        return built
+
+
+class JobError(InputError):
+    """A job that cannot run as it was put together."""
+
+    @classmethod
+    def unknown_column(cls, operator: str, column: str, have: Sequence[str]) -> JobError:
+        return cls(f"{operator!r} needs the column {column!r}, and its rows have {listing(have)}: check the name")
+
+    @classmethod
+    def name_twice(cls, kind: str, name: str) -> JobError:
+        return cls(
+            f"every {kind} of a job must have a name of its own, and {name!r} is there twice: pass name= to one of them"
+        )
+
+    @classmethod
+    def empty(cls, name: str) -> JobError:
+        return cls(f"job {name!r} writes nothing: call write_to(sink) on a stream before you start it")
+
+    @classmethod
+    def mixed_sources(cls, streaming: str, static: str) -> JobError:
+        return cls(
+            f"the sources of a job must all stream or all be static, and {streaming!r} streams while {static!r} does "
+            "not: read the static one as a stream, or join it to the streaming DataFrame first"
+        )
+
+    @classmethod
+    def unions(cls, left: object, right: object) -> JobError:
+        return cls(f"streams can be joined only with equal columns, got {left} and {right}: map one of them first")
+
+    @classmethod
+    def expression(cls, what: str) -> JobError:
+        return cls(
+            f"a Spark expression ({what}) works on rows that are still in Spark, and these have been through a Python "
+            "function: put it before the function, or do the same in a Python function"
+        )
+
+    @classmethod
+    def not_inferred(cls, name: str, error: object) -> JobError:
+        return cls(
+            f"the columns that {name!r} returns could not be found out by calling it with no rows ({error}): pass "
+            'schema="name type, ..." to map'
+        )
+
+    @classmethod
+    def not_splittable(cls, name: str, reason: str) -> JobError:
+        return cls(f"the keys of {name!r} cannot be split over slots: {reason}; leave out split=True")
+
+    @classmethod
+    def option(cls, name: str, must: str, got: object) -> JobError:
+        return cls(f"{name} must be {must}, got {got!r}")
+
+
+class RowError(HeadgateError):
+    """A row that the rule of the job does not let through. The batch is not committed."""
+
+    @classmethod
+    def refused(cls, source: str, reason: str, count: int, first: object) -> RowError:
+        return cls(
+            f"{count} row(s) of {source!r} cannot be used ({reason}), the first being {first}: mend the source, or "
+            'start the job with bad_keys="drop" (counts them) or "side" (keeps them in job.rejected()); late="drop" '
+            'and "side" do the same for late rows'
+        )
+
+
+class SourceError(HeadgateError):
+    """A source that cannot be read."""
+
+    @classmethod
+    def unreadable(cls, path: str, format: str, error: object) -> SourceError:
+        return cls(f"{path} cannot be read as {format} ({error}): mend or remove the file, then start the job again")
+
+    @classmethod
+    def columns(cls, path: str, missing: Sequence[str], have: Sequence[str]) -> SourceError:
+        return cls(
+            f"{path} must have the columns {listing(missing)}, it has {listing(have)}: mend or remove the file, or "
+            "give the source another schema"
+        )
+
+    @classmethod
+    def types(cls, path: str, column: str, expected: object, got: object, error: object) -> SourceError:
+        return cls(
+            f"column {column!r} of {path} must be {expected}, it is {got} and cannot be cast without loss ({error}): "
+            "mend or remove the file, or give the source another schema"
+        )
+
+    @classmethod
+    def format(cls, format: object) -> SourceError:
+        return cls(f"a file source reads 'parquet', 'csv' or 'json' (one object a line), got {format!r}")
+
+    @classmethod
+    def no_files(cls, path: str) -> SourceError:
+        return cls(f"there is no file under {path} to find the columns from: pass schema= or put a first file there")
+
+
+class SinkError(HeadgateError):
+    """A sink failed. The batch is committed and is delivered again when the job starts again."""
+
+    @classmethod
+    def failed(cls, output: str, batch: int, error: object) -> SinkError:
+        return cls(
+            f"a sink of output {output!r} failed for batch {batch} ({type(error).__name__}: {error}): the batch is "
+            "committed, and is delivered again when the job is started again"
+        )
+
+
+class QueryError(HeadgateError):
+    """A running query has failed; the message says where and why."""
+
+    @classmethod
+    def failed(cls, job: str, batch: int | None, error: str) -> QueryError:
+        where = "while starting" if batch is None else f"in batch {batch}"
+        return cls(
+            f"query {job!r} failed {where}: {error}; what was committed is safe: start the job again with the same "
+            "checkpoint to go on from there"
+        )
+
+    @classmethod
+    def not_running(cls, job: str, what: str) -> QueryError:
+        return cls(f"query {job!r} has ended, so {what} is not possible: start the job again with the same checkpoint")

@@ -3,15 +3,20 @@
 from headgate.routing.assignment import Assignment, Difference, Pins, difference, pins_from
 from headgate.routing.groups import GROUPS, group_of, home_slots
 from headgate.routing.keyhash import key_hash
+from headgate.routing.places import NOBODY, SHARED, Places, Relocation
 from headgate.routing.splitting import PKG, DChoices, WChoices, slots_per_key
 
 __all__ = [
     "GROUPS",
+    "NOBODY",
     "PKG",
+    "SHARED",
     "Assignment",
     "DChoices",
     "Difference",
     "Pins",
+    "Places",
+    "Relocation",
     "WChoices",
     "difference",
     "group_of",

@@ -172,6 +172,13 @@ class Assignment:
             _apply_pins(hashes, operator, number, *self._table(int(number)), slots)
         return slots >= 0
 
+    def pinned_slots(self, hashes: I64, operator: int = 0) -> I32:
+        """The slot each key is pinned to, -1 where it is not pinned."""
+        slots = np.full(len(hashes), -1, dtype=np.int32)
+        if len(self.pins):
+            _apply_table(np.ascontiguousarray(hashes, dtype=np.int64), *self._table(operator), slots)
+        return slots
+
     def _table(self, operator: int) -> tuple[I64, I32, NDArray[np.uint64]]:
         """The pins of one operator as a hash table, built when first asked for."""
         table = self._tables.get(operator)
@@ -264,6 +271,12 @@ def _apply_pins(
             slot = _pinned_slot(hashes[row], table_keys, table_slots, bits)
             if slot >= 0:
                 slots[row] = slot
+
+
+@compiled
+def _apply_table(hashes: I64, table_keys: I64, table_slots: I32, bits: _Words, slots: I32) -> None:
+    for row in range(len(hashes)):
+        slots[row] = _pinned_slot(hashes[row], table_keys, table_slots, bits)
 
 
 @compiled

@@ -1,0 +1,1 @@
+"""The engine: the one package that runs jobs on Spark."""

@@ -1,0 +1,80 @@
+"""A job drawn as text: what flows where, what each component keeps, and where a shuffle is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headgate.engine.program import ToOperator, ToOutput
+
+if TYPE_CHECKING:
+    from headgate.engine.job import Job, _Keyed, _Node
+
+
+def drawn(job: Job) -> str:
+    """The whole job, input by input; an operator fed by several is drawn where it is first reached."""
+    depth = max(job._depths(), default=0)
+    shuffles = "1 shuffle" if depth == 1 else f"{depth} shuffles"
+    lines = [f"job {job.name!r}: {job.groups} key groups, one Spark job with {shuffles} per micro-batch"]
+    if job.event_time:
+        slack = job.slack_micros / 1e6
+        lines.append(
+            f"event time {job.event_time!r}, slack {slack:g} s, late rows: {job.late}; bad keys: {job.bad_keys}"
+        )
+    else:
+        lines.append(f"no event time; bad keys: {job.bad_keys}")
+    drawn_steps: set[int] = set()
+    for node in job._inputs:
+        how = "files read by the tasks" if node.files is not None else "rows from Spark"
+        lines.append(f"input {node.name!r} ({how}): {_columns(node.schema)}")
+        _draw(job, node, "  ", lines, drawn_steps)
+    return "\n".join(lines)
+
+
+def _draw(job: Job, node: _Node, indent: str, lines: list[str], seen: set[int]) -> None:
+    for number, branch in enumerate(node.branches):
+        last = number == len(node.branches) - 1
+        mark, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
+        if isinstance(branch, ToOutput):
+            sinks = ", ".join(_sink(sink) for sink in job._outputs[branch.output][1])
+            lines.append(f"{indent}{mark}output {branch.output!r} -> {sinks}")
+        elif isinstance(branch, ToOperator):
+            keyed = job._steps[branch.operator]
+            lines.append(f"{indent}{mark}shuffle by {', '.join(keyed.keys)} -> {_component(branch.operator, keyed)}")
+            if branch.operator in seen:
+                lines[-1] += " (drawn above)"
+                continue
+            seen.add(branch.operator)
+            lines.append(f"{indent}{below}   state: {_columns(keyed.operator.state_schema)}{_life(keyed)}")
+            _draw(job, keyed.node, indent + below + "   ", lines, seen)
+        else:
+            lines.append(f"{indent}{mark}{branch.kind} {branch.name} ({branch.batch} batches)")
+            _draw(job, branch, indent + below, lines, seen)
+
+
+def _component(number: int, keyed: _Keyed) -> str:
+    notes = []
+    if keyed.combine_early:
+        notes.append("combined before the shuffle")
+    if keyed.splits:
+        notes.append("hot keys split over slots")
+    kind = type(keyed.operator).__name__
+    return f"component {number + 1}: {kind} {keyed.operator.name!r}" + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _life(keyed: _Keyed) -> str:
+    return "" if keyed.ttl_micros is None else f"; forgotten after {keyed.ttl_micros / 1e6:g} s without rows"
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{column.name} {column.type}" for column in schema)
+
+
+def _sink(sink: object) -> str:
+    path = getattr(sink, "path", None)
+    name = type(sink).__name__.removesuffix("Sink").lower()
+    if path is not None:
+        return f"{name}({path})"
+    function = getattr(sink, "function", None)
+    return f"function {getattr(function, '__name__', '')}" if function is not None else name

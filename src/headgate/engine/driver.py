@@ -1,0 +1,441 @@
+"""The driver's part of a micro-batch: decide, write the decision down, run the tasks, commit, deliver.
+
+    plan N ── durable ──> Spark job of N ──> manifest N ── the commit ──> sinks ──> statistics ──> controller
+      ^                                                                                               │
+      └───────────────── the next boundary: what the controller, or a person, has decided ────────────┘
+
+Whatever instant the driver dies at, the batch is either not committed, and runs again from the same plan and the state
+of N-1, or committed, and only its delivery is repeated, from the files that were committed with it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.arrays import I64
+from headgate.control import Controller, Entry, Verdict
+from headgate.engine.keyed import OperatorBatch
+from headgate.engine.orders import Migration, Orders, OutputReport, Report, RouteReport, SlotReport, Written, nothing
+from headgate.engine.outbox import Outbox
+from headgate.engine.payload import HASH, decode
+from headgate.engine.program import Program, ToOperator, ToOutput, flow, leaves
+from headgate.errors import CheckpointError
+from headgate.operators import NO_WATERMARK
+from headgate.routing import SHARED, Assignment, Places
+from headgate.sinks.results import Results
+from headgate.state import BatchPlan, Checkpoint, Counts, Layout, Manifest, moved
+from headgate.testing import CrashPoints
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headgate.sinks import Sink
+
+RETAIN_EVERY = 16
+"""Batches between two clean-ups of old versions and orphans: listing directories costs more than a small batch."""
+
+END_OF_INPUT = 2**62
+"""The watermark once a static source has been read: later than any event time."""
+
+RunTasks = Callable[[Any, Orders], list[Report]]
+"""Runs the tasks of a batch over a frame of rows and gives their reports: Spark does, or a test in its own process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a query runs."""
+
+    slots: int
+    slack_micros: int = 0
+    migration: Migration = "manifest"
+    statistics: bool = True
+    service_seconds: float = 0.0
+    keep_versions: int = 10
+    wait_for_plan_seconds: float = 0.0
+
+
+Change = Callable[[Assignment, int], tuple[Assignment, list[Entry]]]
+"""Something to do at the next boundary: (assignment, batch) -> (assignment, journal entries)."""
+
+
+@dataclass(slots=True)
+class Driver:
+    """Runs the batches of one query. All of it in the thread that Spark calls, save planning."""
+
+    run_tasks: RunTasks
+    spark: SparkSession | None
+    program: Program
+    pickled: bytes
+    program_id: str
+    checkpoint: Checkpoint
+    controller: Controller
+    sinks: Mapping[str, Sequence[Sink]]
+    options: Options
+    job_id: str
+    crash: CrashPoints = field(default_factory=CrashPoints)
+    clock: Callable[[], float] = time.time
+    on_progress: Callable[[dict[str, Any]], None] = lambda progress: None
+    _changes: list[Change] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _planning: Future[Verdict] | None = None
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "headgate-planner"))
+    last: Manifest | None = None
+
+    def __post_init__(self) -> None:
+        self.last = self.checkpoint.latest()
+        self.checkpoint.retain(self.options.keep_versions)
+
+    def change(self, change: Change) -> None:
+        """Do this at the next boundary."""
+        with self._lock:
+            self._changes.append(change)
+
+    @property
+    def assignment(self) -> Assignment:
+        """The assignment of the last committed batch."""
+        if self.last is not None:
+            return self.last.assignment
+        operators = max(1, len(self.program.steps))
+        return Assignment.hashed(self.options.slots, self.program.groups, operators=operators)
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def batch(self, frame: Any, number: int, *, flush: bool = False) -> None:
+        """Process one micro-batch. ``flush``: the input has ended, so every event-time timer is due."""
+        started = time.perf_counter()
+        phases: dict[str, float] = {}
+        last = self.last
+        committed = last.batch if last is not None else -1
+        if committed == number:
+            assert last is not None
+            self._deliver(last)  # committed before a crash, perhaps not delivered
+            return
+        if committed != number - 1:
+            raise CheckpointError.gap(self.checkpoint.files.root, number - 1, committed)
+        mark = time.perf_counter()
+        plan = self._plan(number, flush)
+        phases["plan"] = time.perf_counter() - mark
+        orders = self._orders(plan, last)
+        mark = time.perf_counter()
+        reports = self.run_tasks(frame, orders)
+        phases["tasks"] = time.perf_counter() - mark
+        mark = time.perf_counter()
+        reports += self._shared(orders, reports)
+        manifest = self._manifest(plan, orders, reports, last)
+        self.crash.reach("before manifest commit", number)
+        self.checkpoint.commit(manifest)
+        self.last = manifest
+        self.crash.reach("after manifest commit", number)
+        phases["commit"] = time.perf_counter() - mark
+        mark = time.perf_counter()
+        self._deliver(manifest)
+        phases["sinks"] = time.perf_counter() - mark
+        mark = time.perf_counter()
+        self._observe(number, reports, manifest)
+        if number % RETAIN_EVERY == 0:
+            self.checkpoint.retain(self.options.keep_versions)
+        phases["after"] = time.perf_counter() - mark
+        phases["total"] = time.perf_counter() - started
+        progress = self._progress(plan, manifest, reports, phases)
+        self.checkpoint.write_progress(number, progress)
+        self.on_progress(progress)
+
+    def _plan(self, number: int, flush: bool) -> BatchPlan:
+        """What batch N runs with: as it was written before a crash, or decided now and made durable."""
+        written = self.checkpoint.plan(number)
+        if written is not None:
+            with self._lock:
+                self._changes.clear()
+            self._planning = None
+            return written
+        last = self.last
+        assignment = self.assignment
+        version = assignment.version
+        entries: list[Entry] = []
+        shared = self._shared_before()
+        with self._lock:
+            changes, self._changes = self._changes, []
+        for change in changes:
+            assignment, told = change(assignment, number)
+            entries += told
+        verdict = self._verdict()
+        if verdict is not None:
+            if verdict.changes and assignment.version != version:
+                entries.append(self.controller.stale(verdict, assignment.version))
+            else:
+                if verdict.assignment is not None:
+                    assignment = verdict.assignment
+                if verdict.split is not None:
+                    shared = verdict.split
+                self.controller.applied(verdict)
+                entries += verdict.entries
+        now = int(self.clock() * 1e6)
+        if last is not None:
+            now = max(now, last.now + 1)
+        plan = BatchPlan(
+            batch=number,
+            assignment=assignment,
+            watermark=self._watermark(last) if not flush else END_OF_INPUT,
+            now=now,
+            shared=shared,
+            migration=self.options.migration,
+            decisions=tuple(entry.at(number).to_json() for entry in entries),
+        )
+        self.crash.reach("before plan write", number)
+        self.checkpoint.write_plan(plan)
+        if plan.decisions:
+            self.checkpoint.append_journal(number, plan.decisions)
+        self.crash.reach("after plan write", number)
+        return plan
+
+    def _shared_before(self) -> tuple[I64, ...]:
+        if self.last is not None:
+            return self.last.shared
+        return tuple(nothing() for _ in self.program.steps)
+
+    def _verdict(self) -> Verdict | None:
+        """The controller's verdict if it is ready; planning never makes data wait."""
+        planning = self._planning
+        if planning is None:
+            return None
+        if self.options.wait_for_plan_seconds and not planning.done():
+            try:
+                planning.result(self.options.wait_for_plan_seconds)
+            except TimeoutError:
+                return None
+        if not planning.done():
+            return None
+        self._planning = None
+        return planning.result()
+
+    def _watermark(self, last: Manifest | None) -> int | None:
+        """The greatest event time that every input has reached, less the slack; it never goes back."""
+        if last is None or self.program.event_time is None:
+            return None
+        timed = [number for number in self._timed_inputs() if number in last.event_times]
+        if len(timed) < len(self._timed_inputs()) or not timed:
+            return last.watermark
+        reached = min(last.event_times[number] for number in timed) - self.options.slack_micros
+        return reached if last.watermark is None else max(reached, last.watermark)
+
+    def _timed_inputs(self) -> list[int]:
+        name = self.program.event_time
+        return [
+            number
+            for number, given in enumerate(self.program.inputs)
+            if any(
+                isinstance(leaf, ToOperator) and name in self.program.steps[leaf.operator].operator.input_schema.names
+                for leaf in leaves(given.branches)
+            )
+        ]
+
+    def _orders(self, plan: BatchPlan, last: Manifest | None) -> Orders:
+        before = last.assignment if last is not None else plan.assignment
+        sources = last.layout if last is not None else Layout()
+        shared_before = self._shared_before()
+        layout = sources
+        for operator in range(len(self.program.steps)):
+            layout = moved(layout, operator, Places(plan.assignment, operator, plan.shared[operator]).owners())
+        return Orders(
+            program=self.pickled,
+            program_id=self.program_id,
+            files=self.checkpoint.files,
+            batch=plan.batch,
+            now=plan.now,
+            watermark=NO_WATERMARK if plan.watermark is None else plan.watermark,
+            last_now=last.now if last is not None else NO_WATERMARK,
+            last_watermark=NO_WATERMARK if last is None or last.watermark is None else last.watermark,
+            assignment=plan.assignment,
+            before=before,
+            shared=plan.shared,
+            shared_before=shared_before,
+            layout=layout,
+            sources=sources,
+            migration=plan.migration,
+            service_seconds=self.options.service_seconds,
+            statistics=self.options.statistics,
+            crash=self.crash,
+        )
+
+    def _shared(self, orders: Orders, reports: Iterable[Report]) -> list[Report]:
+        """Split keys: what the slots computed for them comes together here."""
+        made: list[Report] = []
+        outbox = Outbox(orders.files, orders.batch, (1 << 30) - 1)
+        for number, step in enumerate(self.program.steps):
+            if not step.splits:
+                continue
+            moving = orders.relocation(number)
+            parts = [
+                decode(report.partials)
+                for report in reports
+                if isinstance(report, SlotReport) and report.operator == number and report.partials is not None
+            ]
+            if not parts and not ((moving.target == SHARED) | (moving.cleaner == SHARED)).any():
+                continue
+            arrived = None
+            if parts:
+                table = pa.concat_tables(parts).combine_chunks()
+                hashes = table.column(HASH).combine_chunks().to_numpy()
+                arrived = step.operator.combine(table.drop_columns([HASH]), hashes)
+            results, report = OperatorBatch(orders, number, SHARED).run(arrived)
+
+            def deliver(leaf: ToOperator | ToOutput, rows: pa.Table) -> None:
+                assert isinstance(leaf, ToOutput), "split operators feed outputs only"
+                outbox.add(leaf.output, rows)
+
+            flow(step.branches, results, deliver)
+            made.append(report)
+        made.append(OutputReport(SHARED, outbox.finish(), 0.0))
+        return made
+
+    def _manifest(self, plan: BatchPlan, orders: Orders, reports: Sequence[Report], last: Manifest | None) -> Manifest:
+        owners = dict(orders.layout.owners)
+        counts = [
+            _sized(last.counts[number] if last is not None else None, orders.places(number).count)
+            for number in range(len(self.program.steps))
+        ]
+        written: list[Written] = []
+        event_times = dict(last.event_times) if last is not None else {}
+        for report in reports:
+            if isinstance(report, SlotReport):
+                owners[report.operator, report.slot] = report.refs
+                rows, size = counts[report.operator]
+                inside = report.place < len(rows)  # the places of slots taken away count no more
+                np.add.at(rows, report.place[inside], report.rows_delta[inside])
+                np.add.at(size, report.place[inside], report.bytes_delta[inside])
+                continue
+            written += report.written
+            if isinstance(report, RouteReport):
+                for number, at in report.event_times.items():
+                    event_times[number] = max(at, event_times.get(number, at))
+        outputs: dict[str, tuple[str, ...]] = {}
+        for one in sorted(written, key=lambda one: one.file):
+            outputs[one.output] = (*outputs.get(one.output, ()), one.file)
+        return Manifest(
+            job=self.job_id,
+            batch=plan.batch,
+            assignment=plan.assignment,
+            layout=Layout({owner: refs for owner, refs in sorted(owners.items()) if refs}),
+            shared=plan.shared,
+            counts=tuple(Counts(rows, np.maximum(size, 0)) for rows, size in counts),
+            event_times=event_times,
+            watermark=plan.watermark,
+            now=plan.now,
+            outputs=outputs,
+        )
+
+    def _deliver(self, manifest: Manifest) -> None:
+        """Hand the results to the sinks; those of the batch before are delivered for good and may go."""
+        for output, sinks in self.sinks.items():
+            names = manifest.outputs.get(output, ())
+            if not names:
+                continue
+            results = Results(
+                output,
+                manifest.batch,
+                self.job_id,
+                self.program.outputs[output],
+                names,
+                self.checkpoint.files,
+                self.spark,
+            )
+            for sink in sinks:
+                self.crash.reach("during sink write", manifest.batch)
+                sink.deliver(results)
+        self.crash.reach("after sink write", manifest.batch)
+
+    def _observe(self, number: int, reports: Sequence[Report], manifest: Manifest) -> None:
+        """Give the controller what the batch measured, and let it plan beside the next one."""
+        loads = [report.load for report in reports if isinstance(report, SlotReport) and report.load is not None]
+        groups = self.program.groups
+        self.controller.observe(number, loads, [count.bytes[:groups].astype(np.float64) for count in manifest.counts])
+        if self._planning is None and self.controller.due():
+            assignment, shared = manifest.assignment, manifest.shared
+            self._planning = self._pool.submit(lambda: self.controller.decide(assignment, split=shared))
+
+    def _progress(
+        self, plan: BatchPlan, manifest: Manifest, reports: Sequence[Report], phases: Mapping[str, float]
+    ) -> dict[str, Any]:
+        slots = plan.assignment.slots
+        seconds, rows = np.zeros(slots), np.zeros(slots, dtype=np.int64)
+        routed = [report for report in reports if isinstance(report, RouteReport)]
+        slotted = [report for report in reports if isinstance(report, SlotReport)]
+        for report in slotted:
+            if report.slot != SHARED:
+                seconds[report.slot] += sum(report.seconds.values())
+                rows[report.slot] += report.tuples
+        mean = float(seconds.mean()) if len(seconds) else 0.0
+        row_mean = float(rows.mean()) if len(rows) else 0.0
+        plans = [entry for entry in plan.decisions if entry.get("kind") == "plan"]
+        details = plans[-1].get("details", {}) if plans else {}
+        return {
+            "job": self.program.name,
+            "batch": plan.batch,
+            "timestamp": datetime.fromtimestamp(plan.now / 1e6, UTC).isoformat(),
+            "rows": sum(sum(report.rows.values()) for report in routed),
+            "inputs": _added(report.rows for report in routed),
+            "seconds": {name: round(value, 6) for name, value in phases.items()},
+            "route_seconds": sum(report.seconds for report in routed),
+            "slots": slots,
+            "slot_seconds": [round(float(value), 6) for value in seconds],
+            "slot_rows": rows.tolist(),
+            "skew": float(seconds.max() / mean) if mean > 0 else 1.0,
+            "row_skew": float(rows.max() / row_mean) if row_mean > 0 else 1.0,
+            "theta_max": float(np.abs(seconds / mean - 1).max()) if mean > 0 else 0.0,
+            "state_rows": sum(int(count.rows.sum()) for count in manifest.counts),
+            "state_bytes": sum(int(count.bytes.sum()) for count in manifest.counts),
+            "moves": int(details.get("moved_keys", 0)) + int(details.get("moved_groups", 0)),
+            "moved_keys": int(details.get("moved_keys", 0)),
+            "moved_groups": int(details.get("moved_groups", 0)),
+            "decisions": [_said(entry) for entry in plan.decisions if entry.get("kind") not in ("move", "refused")],
+            "assignment_version": plan.assignment.version,
+            "table_size": len(plan.assignment.pins),
+            "split_keys": sum(len(keys) for keys in plan.shared),
+            "late_rows": sum(report.late for report in routed),
+            "rejected_rows": sum(report.rejected for report in routed),
+            "timers_fired": sum(report.fired for report in slotted),
+            "expired_keys": sum(report.expired for report in slotted),
+            "written_bytes": sum(report.written for report in slotted),
+            "copied_bytes": sum(report.copied_bytes for report in slotted),
+            "results": {name: len(names) for name, names in manifest.outputs.items()},
+            "watermark": _instant(plan.watermark),
+            "watermark_micros": plan.watermark,
+        }
+
+
+def _instant(micros: int | None) -> str | None:
+    """A time as text; None for none, and for the end of the input."""
+    if micros is None or micros >= END_OF_INPUT:
+        return None
+    return datetime.fromtimestamp(micros / 1e6, UTC).isoformat()
+
+
+def _sized(counts: Counts | None, places: int) -> tuple[I64, I64]:
+    """Rows and bytes per place, for as many places as there are now."""
+    rows, size = np.zeros(places, dtype=np.int64), np.zeros(places, dtype=np.int64)
+    if counts is not None:
+        shared = min(places, len(counts.rows))
+        rows[:shared], size[:shared] = counts.rows[:shared], counts.bytes[:shared]
+    return rows, size
+
+
+def _said(entry: Mapping[str, Any]) -> str:
+    return Entry.from_json(entry).describe()
+
+
+def _added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, value in part.items():
+            total[name] = total.get(name, 0) + value
+    return total

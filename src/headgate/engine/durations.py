@@ -1,0 +1,41 @@
+"""Durations as people write them: ``"10 minutes"``, a ``timedelta``, or a number of seconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from headgate.errors import JobError
+
+UNITS = {
+    "us": 1, "microsecond": 1, "ms": 1_000, "millisecond": 1_000, "s": 1_000_000, "second": 1_000_000,
+    "min": 60_000_000, "m": 60_000_000, "minute": 60_000_000, "h": 3_600_000_000, "hour": 3_600_000_000,
+    "d": 86_400_000_000, "day": 86_400_000_000, "w": 604_800_000_000, "week": 604_800_000_000,
+}  # fmt: skip
+"""Microseconds of each unit."""
+
+Duration = str | timedelta | int | float
+
+_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
+
+
+def micros_of(value: Duration, what: str) -> int:
+    """Microseconds; raises ``JobError`` naming ``what`` for anything that is no duration."""
+    if isinstance(value, timedelta):
+        return round(value.total_seconds() * 1e6)
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return round(value * 1e6)
+    if isinstance(value, str):
+        total, at = 0.0, 0
+        text = value.lower()
+        while at < len(text):
+            part = _PART.match(text, at)
+            unit = part.group(2) if part else ""
+            unit = unit if unit in UNITS else unit.removesuffix("s")
+            if part is None or unit not in UNITS:
+                break
+            total += float(part.group(1)) * UNITS[unit]
+            at = part.end()
+        if text.strip() and at == len(text):
+            return round(total)
+    raise JobError.option(what, 'a duration such as "10 minutes", a timedelta or a number of seconds', value)

@@ -1,0 +1,136 @@
+"""What the driver tells the tasks of one micro-batch, and what they report back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+
+from headgate.arrays import I32, I64
+from headgate.control import OperatorLoad
+from headgate.engine.program import Program
+from headgate.routing import Assignment, Places, Relocation
+from headgate.state import Files, Layout, Ref
+from headgate.testing import CrashPoints
+
+Migration = Literal["manifest", "copy"]
+"""How a key group that changes slot takes its state along: by reference, or copied at once (the papers' way)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Everything a task of batch N needs. The same orders give the same results and the same state, so a batch can be
+    replayed after a crash at any point.
+
+    ``layout`` is that of batch N-1 with places already given to their owners of batch N; ``sources`` that of N-1 as it
+    was, to read keys that change place. Timers fire that lie after the last batch's ``watermark`` and ``now`` and up to
+    this one's.
+    """
+
+    program: bytes
+    program_id: str
+    files: Files
+    batch: int
+    now: int
+    watermark: int
+    last_now: int
+    last_watermark: int
+    assignment: Assignment
+    before: Assignment
+    shared: tuple[I64, ...]
+    shared_before: tuple[I64, ...]
+    layout: Layout
+    sources: Layout
+    migration: Migration = "manifest"
+    service_seconds: float = 0.0
+    statistics: bool = True
+    crash: CrashPoints = field(default_factory=CrashPoints)
+
+    def load(self) -> Program:
+        """The program, unpickled once per process."""
+        return _program(self.program_id, self.program)
+
+    def places(self, operator: int) -> Places:
+        return Places(self.assignment, operator, self.shared[operator])
+
+    def relocation(self, operator: int) -> Relocation:
+        return Relocation.between(Places(self.before, operator, self.shared_before[operator]), self.places(operator))
+
+    def refs(self, operator: int, slot: int) -> tuple[Ref, ...]:
+        return self.layout.refs(operator, slot)
+
+
+@lru_cache(maxsize=8)
+def _program(_: str, pickled: bytes) -> Program:
+    from pyspark import cloudpickle
+
+    program = cloudpickle.loads(pickled)
+    assert isinstance(program, Program)
+    return program
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file of results that a task wrote for an output."""
+
+    output: str
+    file: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RouteReport:
+    """What a routing task did. ``event_times``: the greatest event time seen, by input."""
+
+    part: int
+    rows: Mapping[str, int]
+    event_times: Mapping[int, int]
+    late: int
+    rejected: int
+    seconds: float
+    written: tuple[Written, ...]
+
+
+def nothing() -> I64:
+    """No hashes."""
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotReport:
+    """What a slot task did for one operator.
+
+    ``refs`` is what the slot reads from now on. ``place``, ``rows_delta`` and ``bytes_delta`` say how the state grew or
+    shrank. ``partials`` are an Arrow IPC stream of what this slot computed for split keys.
+    """
+
+    operator: int
+    slot: int
+    refs: tuple[Ref, ...]
+    written: int
+    place: I32
+    rows_delta: I64
+    bytes_delta: I64
+    load: OperatorLoad | None
+    tuples: int
+    keys: int
+    seconds: Mapping[str, float]
+    fired: int = 0
+    expired: int = 0
+    copied_bytes: int = 0
+    partials: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputReport:
+    """The files of results a slot task wrote."""
+
+    slot: int
+    written: tuple[Written, ...]
+    seconds: float
+
+
+Report = RouteReport | SlotReport | OutputReport

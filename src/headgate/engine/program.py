@@ -1,0 +1,240 @@
+"""The job as the tasks see it: a tree of steps per producer, and the keyed operators by number.
+
+A **producer** is an input of the job or a keyed operator. What it makes flows down a tree of steps: a node applies a
+function to the rows and hands them to its branches; a leaf sends them to a keyed operator or to an output. Branches
+share the work of the node above them.
+
+Keyed operators have a **depth**: 1 for those fed by inputs only, and one more than the deepest operator that feeds
+them. All operators of one depth run in one stage of the Spark job, so a batch is one job with as many shuffles as the
+deepest operator is deep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import UserFunctionError
+from headgate.operators import KeyedOperator
+
+Rule = Literal["fail", "drop", "side"]
+"""What to do with rows that cannot be used: stop, drop and count, or count and send to the side output."""
+
+BatchKind = Literal["arrow", "pandas", "polars"]
+"""The form in which a Python function wants its rows."""
+
+REJECTED = "rejected"
+"""The name of the side output: late rows and rows with unusable keys, each with its reason."""
+
+REJECTED_SCHEMA = pa.schema(
+    [("batch", pa.int64()), ("input", pa.string()), ("reason", pa.string()), ("row", pa.string())]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToOperator:
+    """A leaf: rows go to this keyed operator."""
+
+    operator: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToOutput:
+    """A leaf: rows go to this output."""
+
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A node: a Python function over whole batches of rows. ``schema`` is what it must return."""
+
+    name: str
+    function: Callable[[object], object]
+    kind: BatchKind
+    schema: pa.Schema
+    branches: tuple[Branch, ...]
+
+    def apply(self, rows: pa.Table) -> pa.Table:
+        return conform(_called(self.name, self.function, self.kind, rows), self.schema, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """A node: a Python function that says for each row whether it stays."""
+
+    name: str
+    function: Callable[[object], object]
+    kind: BatchKind
+    branches: tuple[Branch, ...]
+
+    def apply(self, rows: pa.Table) -> pa.Table:
+        mask = _plain(_returned(self.name, self.function, self.kind, rows))
+        array = mask if isinstance(mask, pa.Array | pa.ChunkedArray) else pa.array(mask)
+        if len(array) != rows.num_rows or not pa.types.is_boolean(array.type):
+            raise UserFunctionError(
+                f"the filter {self.name!r} must return one boolean per row ({rows.num_rows}), got {len(array)} of type "
+                f"{array.type}: return a boolean array, series or column"
+            )
+        return rows.filter(array)
+
+
+Branch: TypeAlias = "Mapped | Filtered | ToOperator | ToOutput"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A source as the tasks see it: which of its rows go where. ``files`` is set where tasks open files themselves."""
+
+    name: str
+    schema: pa.Schema
+    branches: tuple[Branch, ...]
+    files: FileFormat | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """How the files of an input are read inside the tasks. ``columns``: those that the job uses; None: all."""
+
+    format: Literal["parquet", "csv", "json"]
+    schema: pa.Schema
+    columns: tuple[str, ...] | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A keyed operator in its job."""
+
+    operator: KeyedOperator
+    depth: int
+    branches: tuple[Branch, ...]
+    ttl_micros: int | None = None
+    timers: bool = False
+    combine_early: bool = False
+    splits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The whole job. Pickled once, kept by every Python worker that has seen it."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    steps: tuple[Step, ...]
+    outputs: Mapping[str, pa.Schema]
+    groups: int
+    event_time: str | None = None
+    late: Rule = "drop"
+    bad_keys: Rule = "fail"
+
+    @property
+    def depth(self) -> int:
+        """How many stages with slots a batch has; at least one, which then only passes reports on."""
+        return max((step.depth for step in self.steps), default=0)
+
+
+def leaves(branches: tuple[Branch, ...]) -> Iterator[ToOperator | ToOutput]:
+    """Where the rows of these branches end up."""
+    for branch in branches:
+        if isinstance(branch, ToOperator | ToOutput):
+            yield branch
+        else:
+            yield from leaves(branch.branches)
+
+
+def flow(
+    branches: tuple[Branch, ...], rows: pa.Table, deliver: Callable[[ToOperator | ToOutput, pa.Table], None]
+) -> None:
+    """Send rows down the tree; ``deliver`` is called at each leaf that gets any."""
+    for branch in branches:
+        if isinstance(branch, ToOperator | ToOutput):
+            if rows.num_rows:
+                deliver(branch, rows)
+        elif rows.num_rows:
+            flow(branch.branches, branch.apply(rows), deliver)
+
+
+def returned_schema(name: str, function: Callable[[object], object], kind: BatchKind, given: pa.Schema) -> pa.Schema:
+    """The columns that a function returns, found out by calling it with no rows."""
+    return _called(name, function, kind, given.empty_table()).schema.remove_metadata()
+
+
+def _called(name: str, function: Callable[[object], object], kind: BatchKind, rows: pa.Table) -> pa.Table:
+    made = _plain(_returned(name, function, kind, rows))
+    if isinstance(made, pa.RecordBatch):
+        return pa.Table.from_batches([made])
+    if isinstance(made, pa.Table):
+        return made
+    raise UserFunctionError(
+        f"the function {name!r} must return rows as an Arrow table or record batch, or a pandas or polars DataFrame, "
+        f"got {type(made).__name__}"
+    )
+
+
+def _returned(name: str, function: Callable[[object], object], kind: BatchKind, rows: pa.Table) -> object:
+    try:
+        return function(_handed(rows, kind))
+    except Exception as error:
+        first = rows.slice(0, 1).to_pylist()
+        raise UserFunctionError(
+            f"the function {name!r} raised {type(error).__name__}: {error}; it was given {rows.num_rows} rows, the "
+            f"first being {first[0] if first else None}: mend the function and start the job again, it goes on from "
+            "its last commit"
+        ) from error
+
+
+def _handed(rows: pa.Table, kind: BatchKind) -> object:
+    if kind == "pandas":
+        return rows.to_pandas()
+    if kind == "polars":
+        import polars  # only jobs that ask for it need it
+
+        return polars.from_arrow(rows)
+    return rows
+
+
+def _plain(made: object) -> object:
+    """Arrow from what a function returned, where it is a pandas or polars object."""
+    if isinstance(made, pa.Table | pa.RecordBatch | pa.Array | pa.ChunkedArray):
+        return made
+    to_arrow = getattr(made, "to_arrow", None)
+    if to_arrow is not None:
+        return to_arrow()
+    module = type(made).__module__.split(".")[0]
+    if module == "pandas":
+        if type(made).__name__ == "Series":
+            return pa.Array.from_pandas(made)
+        return pa.Table.from_pandas(made, preserve_index=False)
+    return made
+
+
+def conform(rows: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
+    """The rows with exactly these columns, in this order and of these types.
+
+    Raises ``UserFunctionError`` where a column is missing or cannot be cast without loss.
+    """
+    if rows.schema.equals(schema, check_metadata=False):
+        return rows
+    columns = []
+    for wanted in schema:
+        if wanted.name not in rows.column_names:
+            raise UserFunctionError(
+                f"{name!r} must give the columns {', '.join(schema.names)}, got {', '.join(rows.column_names)}: "
+                f"{wanted.name!r} is missing"
+            )
+        column = rows.column(wanted.name)
+        if not column.type.equals(wanted.type):
+            try:
+                column = pc.cast(column, wanted.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise UserFunctionError(
+                    f"{name!r} must give column {wanted.name!r} as {wanted.type}, got {column.type}, which cannot be "
+                    f"cast without loss ({error})"
+                ) from error
+        columns.append(column)
+    return pa.table(columns, schema=schema)

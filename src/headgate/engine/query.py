@@ -1,0 +1,469 @@
+"""The running query: what it is doing, and the handles to steer it."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from headgate import control
+from headgate.control import Controller, Entry, Policy
+from headgate.engine.driver import Driver, Options
+from headgate.engine.durations import Duration, micros_of
+from headgate.engine.orders import Migration
+from headgate.engine.program import Program
+from headgate.engine.route import TAG
+from headgate.engine.tasks import SparkTasks
+from headgate.errors import AssignmentError, HeadgateError, JobError, QueryError
+from headgate.planners import PLANNERS, Limits, Planner
+from headgate.routing import Assignment, key_hash
+from headgate.state import Checkpoint, Files
+from headgate.testing import CrashPoints
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from headgate.engine.job import Job
+
+RECENT = 100
+"""Progress reports kept in memory, as many as Spark keeps."""
+
+STOP_SECONDS = 60.0
+"""How long ``stop`` lets the running batch finish before it interrupts it."""
+
+_OURS = re.compile(r"headgate\.errors\.(\w+): (.*?)(?:\n\s*SQLSTATE|\nDuring handling|\n\n|\Z)", re.DOTALL)
+
+_RAISED = re.compile(r"^(?:\w+\.)*\w+(?:Error|Exception|Interrupt)\b: .*$", re.MULTILINE)
+
+
+class Listener(Protocol):
+    """Told of each batch after it is committed and delivered."""
+
+    def on_progress(self, progress: dict[str, Any]) -> None: ...
+
+
+def start(
+    job: Job,
+    spark: SparkSession,
+    *,
+    checkpoint: str,
+    slots: int | None = None,
+    balance: Planner | str | None = "mixed",
+    limits: Limits | None = None,
+    policy: Policy | None = None,
+    trigger: str | None = None,
+    migration: Migration = "manifest",
+    statistics: bool = True,
+    keep_versions: int = 10,
+    listeners: Iterable[Listener | Callable[[dict[str, Any]], None]] = (),
+    metrics_port: int | None = None,
+    heartbeat: bool = False,
+    takeover: bool = False,
+    cache: str | None = None,
+    sync: bool = False,
+    wait_for_plan: Duration = 0,
+    service_time: Duration = 0,
+) -> Query:
+    """Run a job.
+
+    ``checkpoint``      a directory, local or any URI that Arrow opens; the same one to go on after a stop or a crash
+    ``slots``           how many slots; None: as before, or Spark's default parallelism
+    ``balance``         the planner that levels the load, or its name; None: plain hashing, nothing moves
+    ``limits``          what a plan may do; ``policy`` when one is made, and what it must gain
+    ``trigger``         None: as fast as it goes; "10 seconds": at this pace; "available now": what there is, then stop
+    ``migration``       how key groups take their state along: "manifest" (by reference) or "copy" (the papers' way)
+    ``statistics``      False: measure nothing per key; then nothing can be balanced
+    ``keep_versions``   versions of the state that stay readable
+    ``metrics_port``    serve Prometheus metrics on this port of the loopback address
+    ``heartbeat``       run batches also when no rows arrive, so that timers fire on time
+    ``takeover``        start although another run seems to own the checkpoint
+    ``cache``           where a host keeps its copies of runs, if the checkpoint is not on a local disk
+    ``sync``            flush commits to the disk (fsync), to survive a power cut and not only a crash
+    ``wait_for_plan``   how long a batch may wait for a plan that is being made; 0: planning never delays data
+    ``service_time``    emulation: every row takes this long in its slot
+
+    Raises ``JobError`` for a job or an option that cannot work, ``CheckpointError`` for a checkpoint that belongs to
+    another job or is in use.
+    """
+    program = job.program()
+    if slots is not None and slots < 1:
+        raise JobError.option("slots", "at least 1", slots)
+    if migration not in ("manifest", "copy"):
+        raise JobError.option("migration", '"manifest" or "copy"', migration)
+    if keep_versions < 2:
+        raise JobError.option("keep_versions", "at least 2", keep_versions)
+    planner = _planner(balance)
+    if planner is not None and not statistics:
+        raise JobError.option("statistics", "on for a job that is to be balanced", statistics)
+    processing = _trigger(trigger)
+    frame, streams = _frame(job, spark, program, heartbeat)
+    policy = policy or Policy()
+    if limits is not None:
+        policy = replace(policy, limits=limits)
+    store = Checkpoint(Files.at(f"{checkpoint}/headgate", cache=cache, sync=sync))
+    run_id = uuid.uuid4().hex
+    job_id = store.claim(job.identity(), run_id=run_id, host=socket.gethostname(), pid=os.getpid(), takeover=takeover)
+    try:
+        pickled: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
+        controller = Controller(
+            planner,
+            policy,
+            names=[step.operator.name for step in program.steps] or [""],
+            groups=program.groups,
+            combines=[step.splits for step in program.steps] or [False],
+        )
+        driver = Driver(
+            run_tasks=SparkTasks(),
+            spark=spark,
+            program=program,
+            pickled=pickled,
+            program_id=run_id,
+            checkpoint=store,
+            controller=controller,
+            sinks=job.sinks(),
+            options=Options(
+                slots=slots or spark.sparkContext.defaultParallelism,
+                slack_micros=job.slack_micros,
+                migration=migration,
+                statistics=statistics,
+                service_seconds=micros_of(service_time, "service_time") / 1e6,
+                keep_versions=keep_versions,
+                wait_for_plan_seconds=micros_of(wait_for_plan, "wait_for_plan") / 1e6,
+            ),
+            job_id=job_id[:8],
+            crash=CrashPoints.from_environment(),
+        )
+        query = Query(job, driver)
+        if driver.last is not None and slots is not None and driver.last.assignment.slots != slots:
+            query.set_slots(slots)
+        for listener in listeners:
+            query.add_listener(listener)
+        if metrics_port is not None:
+            from headgate.metrics import PrometheusListener
+
+            query.add_listener(PrometheusListener(metrics_port))
+        query._begin(frame, streams, f"{checkpoint}/spark", processing)
+    except BaseException:
+        store.release()
+        raise
+    return query
+
+
+def _planner(balance: Planner | str | None) -> Planner | None:
+    if balance is None or isinstance(balance, Planner):
+        return balance
+    made = PLANNERS.get(balance) if isinstance(balance, str) else None
+    if made is None:
+        raise JobError.option("balance", f"a planner, None or one of {', '.join(PLANNERS)}", balance)
+    return made() if isinstance(made, type) else made
+
+
+def _trigger(trigger: str | None) -> dict[str, Any]:
+    if trigger is None:
+        return {}
+    if not isinstance(trigger, str):
+        raise JobError.option("trigger", '"available now" or a duration such as "10 seconds"', trigger)
+    if trigger.lower().replace("_", " ") in ("available now", "availablenow", "once"):
+        return {"availableNow": True}
+    micros_of(trigger, "trigger")
+    return {"processingTime": trigger}
+
+
+def _frame(job: Job, spark: SparkSession, program: Program, heartbeat: bool) -> tuple[DataFrame, bool]:
+    """All inputs as one DataFrame: the only one as it is, several as a tagged union."""
+    frames = [node.frame for node in job._inputs]
+    assert all(frame is not None for frame in frames)
+    streaming = [frame.isStreaming for frame in frames]  # type: ignore[union-attr]
+    if any(streaming) and not all(streaming):
+        names = [given.name for given in program.inputs]
+        raise JobError.mixed_sources(names[streaming.index(True)], names[streaming.index(False)])
+    if not frames:
+        raise JobError.empty(job.name)
+    if len(frames) == 1 and not (heartbeat and streaming[0]):
+        assert frames[0] is not None
+        return frames[0], streaming[0]
+    kinds = [frame.schema for frame in frames]  # type: ignore[union-attr]
+    if heartbeat and streaming[0]:
+        frames.append(spark.readStream.format("rate").option("rowsPerSecond", 1).load())
+    union: DataFrame | None = None
+    for number, frame in enumerate(frames):
+        assert frame is not None
+        columns = [sf.lit(number).cast("int").alias(TAG)]
+        for other, kind in enumerate(kinds):
+            own = sf.struct(*(sf.col(f"`{name}`") for name in frame.columns)) if other == number else sf.lit(None)
+            columns.append(own.cast(kind).alias(f"{TAG}{other}"))
+        tagged = frame.select(*columns)
+        union = tagged if union is None else union.unionByName(tagged)
+    assert union is not None
+    return union, streaming[0]
+
+
+class Query:
+    """A running job.
+
+    Everything that changes the query takes effect at the next boundary between two batches.
+    """
+
+    def __init__(self, job: Job, driver: Driver) -> None:
+        self.job = job
+        self.name = job.name
+        self._driver = driver
+        self._listeners: list[Callable[[dict[str, Any]], None]] = []
+        self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+        self._busy = threading.Lock()
+        self._stopping = False
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+        self._stream: StreamingQuery | None = None
+        self._thread: threading.Thread | None = None
+        driver.on_progress = self._tell
+
+    def _begin(self, frame: DataFrame, streams: bool, location: str, trigger: dict[str, Any]) -> None:
+        if not streams:
+            self._thread = threading.Thread(target=self._run_once, args=(frame,), name=f"headgate-{self.name}")
+            self._thread.daemon = True
+            self._thread.start()
+            return
+        writer = frame.writeStream.foreachBatch(self._batch).option("checkpointLocation", location)
+        writer = writer.queryName(f"headgate-{self.name}-{uuid.uuid4().hex[:6]}")
+        if trigger:
+            writer = writer.trigger(**trigger)
+        self._stream = writer.start()
+        threading.Thread(target=self._watch, name=f"headgate-watch-{self.name}", daemon=True).start()
+
+    def _batch(self, frame: DataFrame, number: int) -> None:
+        with self._busy:
+            if self._stopping:
+                raise QueryError.not_running(self.name, "another batch")
+            try:
+                self._driver.batch(frame, number)
+            except Exception as error:
+                self._failure = _explained(self.name, number, error)
+                raise self._failure from error
+
+    def _run_once(self, frame: DataFrame) -> None:
+        """A static source: one batch of everything, then one in which every event-time timer is due."""
+        driver = self._driver
+        number = 0
+        try:
+            empty = frame.sparkSession.createDataFrame([], frame.schema)
+            rounds = [(frame, False)]
+            if any(step.timers for step in driver.program.steps) and driver.program.event_time is not None:
+                rounds.append((empty, True))
+            for number, (rows, flush) in enumerate(rounds):
+                if driver.last is None or driver.last.batch <= number:
+                    with self._busy:
+                        if self._stopping:
+                            break
+                        driver.batch(rows, number, flush=flush)
+        except Exception as error:
+            self._failure = _explained(self.name, number, error)
+        finally:
+            self._close()
+
+    def _watch(self) -> None:
+        """Notice when Spark ends the stream, for whatever reason."""
+        assert self._stream is not None
+        try:
+            self._stream.awaitTermination()
+        except Exception as error:
+            if self._failure is None and not self._stopping:
+                self._failure = _explained(self.name, None, error)
+        self._close()
+
+    def _close(self) -> None:
+        with self._busy:
+            if not self._ended.is_set():
+                self._driver.close()
+                self._driver.checkpoint.release()
+                self._ended.set()
+
+    def _tell(self, progress: dict[str, Any]) -> None:
+        self._recent.append(progress)
+        for listener in self._listeners:
+            listener(progress)
+
+    @property
+    def is_active(self) -> bool:
+        return not self._ended.is_set()
+
+    @property
+    def exception(self) -> BaseException | None:
+        """What made the query fail; None while it runs or after it ended well."""
+        return self._failure
+
+    def await_termination(self, timeout: float | None = None) -> bool:
+        """Wait until the query ends, at most so many seconds; True if it has ended. Raises what made it fail."""
+        ended = self._ended.wait(timeout)
+        if ended and self._failure is not None:
+            raise self._failure
+        return ended
+
+    def process_all_available(self) -> None:
+        """Wait until everything that the sources have now is processed; for tests. Raises what made the query fail."""
+        if self._stream is not None:
+            try:
+                self._stream.processAllAvailable()
+            except Exception:
+                self._ended.wait(STOP_SECONDS)
+        else:
+            self._ended.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Let the running batch finish, then stop. The job goes on from here when it is started again."""
+        finished = self._busy.acquire(timeout=STOP_SECONDS)
+        self._stopping = True
+        try:
+            if self._stream is not None:
+                self._stream.stop()
+        finally:
+            if finished:
+                self._busy.release()
+        self._ended.wait(STOP_SECONDS)
+
+    def progress(self) -> dict[str, Any] | None:
+        """What the last batch did; None before the first."""
+        return self._recent[-1] if self._recent else None
+
+    @property
+    def recent_progress(self) -> list[dict[str, Any]]:
+        """The last batches, oldest first."""
+        return list(self._recent)
+
+    def assignment(self) -> Assignment:
+        """Which slot has which key groups and pinned keys now."""
+        return self._driver.assignment
+
+    def journal(self) -> list[Entry]:
+        """Every decision and refusal since the job first started, with its reason."""
+        return [Entry.from_json(entry) for entry in self._driver.checkpoint.journal()]
+
+    def explain(self) -> str:
+        """The job drawn as text."""
+        return self.job.explain()
+
+    def add_listener(self, listener: Listener | Callable[[dict[str, Any]], None]) -> None:
+        """Call this with the progress of each batch, in the thread of the query: be quick."""
+        told = getattr(listener, "on_progress", listener)
+        if not callable(told):
+            raise JobError.option("a listener", "a function or an object with on_progress", listener)
+        self._listeners.append(told)
+
+    def _change(self, what: str, change: Callable[[Assignment, int], tuple[Assignment, list[Entry]]]) -> None:
+        if self._ended.is_set():
+            raise QueryError.not_running(self.name, what)
+        self._driver.change(change)
+
+    def move(
+        self,
+        keys: Sequence[object] | None = None,
+        *,
+        groups: Sequence[int] | None = None,
+        to: int,
+        operator: str | None = None,
+    ) -> None:
+        """Move keys (by pinning them) or whole key groups to a slot, from the next batch on.
+
+        Keys are values, or tuples of values where the key has several columns. ``operator`` may be left out where the
+        job has one. Raises ``AssignmentError`` for a slot or a group that does not exist.
+        """
+        if (keys is None) == (groups is None):
+            raise JobError.option("move", "given either keys or groups", (keys, groups))
+        number = self._operator(operator)
+        hashes = self._hashes(number, keys) if keys is not None else ()
+        # What is wrong is refused now, not at the boundary.
+        control.moved(self.assignment(), to, keys=hashes, groups=groups or (), operator=number)
+
+        def change(assignment: Assignment, batch: int) -> tuple[Assignment, list[Entry]]:
+            name = self._driver.program.steps[number].operator.name
+            what = list(keys) if keys is not None else list(groups or ())
+            unit = "key" if keys is not None else "key group"
+            try:
+                after = control.moved(assignment, keys=hashes, groups=groups or (), to=to, operator=number)
+            except AssignmentError as error:
+                return assignment, [Entry(batch, "refused", f"moved by hand, but no longer possible: {error}", name)]
+            text = f"{len(what)} {unit}(s) moved to slot {to} by hand"
+            return after, [Entry(batch, "hand", text, name, target=to, details={unit: what})]
+
+        self._change("move", change)
+
+    def set_slots(self, slots: int) -> None:
+        """Run with this many slots from the next batch on, more or fewer; state goes along."""
+        if slots < 1:
+            raise JobError.option("slots", "at least 1", slots)
+
+        def change(assignment: Assignment, batch: int) -> tuple[Assignment, list[Entry]]:
+            if assignment.slots == slots:
+                return assignment, []
+            after = control.resized(assignment, slots)
+            shared = min(len(assignment.groups), len(after.groups))
+            count = int((assignment.groups[:shared] != after.groups[:shared]).sum())
+            text = f"{assignment.slots} slots become {slots}: {count} key groups move"
+            return after, [Entry(batch, "slots", text, details={"before": assignment.slots, "after": slots})]
+
+        self._change("set_slots", change)
+
+    def set_balance(self, balance: Planner | str | None) -> None:
+        """Level the load with another planner from now on; None: leave everything where it is."""
+        planner = _planner(balance)
+        if planner is not None and not self._driver.options.statistics:
+            raise JobError.option("balance", "None for a query that was started with statistics=False", balance)
+
+        def change(assignment: Assignment, batch: int) -> tuple[Assignment, list[Entry]]:
+            return assignment, [self._driver.controller.set_planner(planner, batch)]
+
+        self._change("set_balance", change)
+
+    def _operator(self, name: str | None) -> int:
+        names = [step.operator.name for step in self._driver.program.steps]
+        if name is None and len(names) == 1:
+            return 0
+        if name not in names:
+            raise JobError.option("operator", f"one of {', '.join(names)}", name)
+        return names.index(name)
+
+    def _hashes(self, number: int, keys: Sequence[object]) -> Any:
+        operator = self._driver.program.steps[number].operator
+        rows = [key if isinstance(key, tuple) else (key,) for key in keys]
+        columns = [
+            pa.array([row[at] for row in rows], operator.input_schema.field(name).type)
+            for at, name in enumerate(operator.key_names)
+        ]
+        return key_hash(*columns)
+
+    def __repr__(self) -> str:
+        last = self.progress()
+        state = "running" if self.is_active else ("failed" if self._failure else "ended")
+        at = "no batch yet" if last is None else f"batch {last['batch']}"
+        return f"<Query {self.name!r} {state}, {at}>"
+
+
+def _explained(job: str, batch: int | None, error: BaseException) -> BaseException:
+    """The error a user should see: ours, found in what Spark made of it, or Spark's own, shortened."""
+    if isinstance(error, HeadgateError):
+        return error
+    text = str(error)
+    found = _OURS.findall(text)
+    if found:
+        kind, message = found[-1]
+        said = f"{kind}: {message.strip()}"
+    else:
+        raised = _RAISED.findall(text)
+        said = raised[-1] if raised else f"{type(error).__name__}: {(text.strip() or 'no message').splitlines()[0]}"
+    explained = QueryError.failed(job, batch, said)
+    explained.__cause__ = error
+    return explained

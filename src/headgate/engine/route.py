@@ -1,0 +1,224 @@
+"""The first stage of a batch: rows are mapped, checked, hashed and sent to the slots that have their keys.
+
+    input rows -> maps and filters -> late? bad key? -> key hash -> (partial rows per key) -> slot -> payloads
+
+Runs in Spark's Python workers, one call per partition of the batch.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.arrays import F64, I32, I64, Bool, compiled
+from headgate.engine.orders import Orders, RouteReport
+from headgate.engine.outbox import Outbox
+from headgate.engine.payload import REPORT, Sender
+from headgate.engine.program import REJECTED, REJECTED_SCHEMA, Input, Program, Step, ToOperator, ToOutput, flow
+from headgate.errors import RowError
+from headgate.operators import NO_WATERMARK
+from headgate.routing import key_hash
+from headgate.sources.reading import read_file
+
+TAG = "__input"
+"""Where a job has several inputs: the column that says of which one a row is."""
+
+CHUNK_BYTES = 32 << 20
+"""Rows are gathered up to this size before they are hashed, combined and sent: large enough that a chunk's fixed cost
+is lost in it, small enough that a task's memory stays bounded."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    tables: list[pa.Table] = field(default_factory=list)
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class Router:
+    """One routing task."""
+
+    orders: Orders
+    part: int
+    clock: Callable[[], float] = time.perf_counter
+    program: Program = field(init=False)
+    sender: Sender = field(init=False)
+    outbox: Outbox = field(init=False)
+    rows: dict[str, int] = field(default_factory=dict)
+    event_times: dict[int, int] = field(default_factory=dict)
+    late: int = 0
+    rejected: int = 0
+    _pending: dict[int, _Pending] = field(default_factory=dict)
+    _loads: dict[int, F64] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.program = self.orders.load()
+        self.sender = Sender(self.part)
+        self.outbox = Outbox(self.orders.files, self.orders.batch, self.part)
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Exchange rows for everything in ``batches``, and a report at the end."""
+        started = self.clock()
+        ready: list[pa.RecordBatch] = []
+        for number, table in self._tables(batches):
+            given = self.program.inputs[number]
+            self.rows[given.name] = self.rows.get(given.name, 0) + table.num_rows
+
+            def deliver(
+                leaf: ToOperator | ToOutput, rows: pa.Table, number: int = number, given: Input = given
+            ) -> None:
+                if isinstance(leaf, ToOutput):
+                    self.outbox.add(leaf.output, rows)
+                    return
+                ready.extend(self._accept(leaf.operator, self._admit(number, given, leaf.operator, rows)))
+
+            flow(given.branches, table, deliver)
+            yield from ready
+            ready.clear()
+        for operator in list(self._pending):
+            yield from self._flush(operator)
+        report = RouteReport(
+            part=self.part,
+            rows=self.rows,
+            event_times=self.event_times,
+            late=self.late,
+            rejected=self.rejected,
+            seconds=self.clock() - started,
+            written=self.outbox.finish(),
+        )
+        slot = self.part % self.orders.assignment.slots
+        yield self.sender.row(slot, REPORT, pa.py_buffer(pickle.dumps(report, protocol=5)))
+
+    def _tables(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+        """The rows of each input, gathered into chunks."""
+        inputs = self.program.inputs
+        gathered = [_Pending() for _ in inputs]
+        for batch in batches:
+            for number, table in _untagged(batch, inputs):
+                form = inputs[number].files
+                if form is not None:
+                    for path in table.column("path").to_pylist():
+                        for rows in read_file(path, form):
+                            yield number, rows
+                    continue
+                pending = gathered[number]
+                pending.tables.append(table)
+                pending.bytes += table.nbytes
+                if pending.bytes >= CHUNK_BYTES:
+                    yield number, pa.concat_tables(pending.tables).combine_chunks()
+                    gathered[number] = _Pending()
+        for number, pending in enumerate(gathered):
+            if pending.tables:
+                yield number, pa.concat_tables(pending.tables).combine_chunks()
+
+    def _admit(self, number: int, given: Input, operator: int, rows: pa.Table) -> pa.Table:
+        """Without late rows and those with unusable keys; event times are noted."""
+        program = self.program
+        if program.event_time is not None and program.event_time in rows.column_names:
+            times = micros(rows.column(program.event_time))
+            greatest = pc.max(times).as_py()
+            if greatest is not None:
+                self.event_times[number] = max(self.event_times.get(number, NO_WATERMARK), greatest)
+            if self.orders.watermark != NO_WATERMARK and pc.min(times).as_py() is not None:
+                is_late = pc.fill_null(pc.less(times, self.orders.watermark), False)
+                if pc.any(is_late).as_py():
+                    rows = self._turn_away(given, rows, is_late, "late", program.late)
+        for name in program.steps[operator].operator.key_names:
+            column = rows.column(name)
+            if column.null_count:
+                step = program.steps[operator].operator.name
+                reason = f"null in key column {name!r} of {step!r}"
+                rows = self._turn_away(given, rows, pc.is_null(column), reason, program.bad_keys)
+        return rows
+
+    def _turn_away(self, given: Input, rows: pa.Table, mask: pa.ChunkedArray, reason: str, rule: str) -> pa.Table:
+        away = rows.filter(mask)
+        if rule == "fail":
+            raise RowError.refused(given.name, reason, away.num_rows, away.slice(0, 1).to_pylist()[0])
+        if reason == "late":
+            self.late += away.num_rows
+        else:
+            self.rejected += away.num_rows
+        if rule == "side":
+            texts = [json.dumps(row, default=str) for row in away.to_pylist()]
+            count = len(texts)
+            columns = [[self.orders.batch] * count, [given.name] * count, [reason] * count, texts]
+            self.outbox.add(REJECTED, pa.table(columns, schema=REJECTED_SCHEMA))
+        return rows.filter(pc.invert(mask))
+
+    def _accept(self, operator: int, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        pending = self._pending.setdefault(operator, _Pending())
+        pending.tables.append(rows)
+        pending.bytes += rows.nbytes
+        if pending.bytes >= CHUNK_BYTES:
+            yield from self._flush(operator)
+
+    def _flush(self, operator: int) -> Iterator[pa.RecordBatch]:
+        tables = self._pending.pop(operator).tables
+        rows = pa.concat_tables(tables).combine_chunks()
+        if not rows.num_rows:
+            return
+        step = self.program.steps[operator]
+        rows = rows.select(step.operator.input_schema.names)
+        hashes = key_hash(*(rows.column(name) for name in step.operator.key_names))
+        yield from send(self.orders, self.sender, operator, step, rows, hashes, self._loads)
+
+
+def send(
+    orders: Orders,
+    sender: Sender,
+    operator: int,
+    step: Step,
+    rows: pa.Table,
+    hashes: I64,
+    loads: dict[int, F64],
+) -> Iterator[pa.RecordBatch]:
+    """Exchange rows that bring these rows to the slots of their keys. ``loads``: what was sent where so far, by
+    operator, which decides where rows of split keys go."""
+    if step.combine_early:
+        rows, hashes = step.operator.early(rows, hashes)
+    slots = orders.assignment.route(hashes, operator)
+    shared = orders.shared[operator]
+    if len(shared):
+        at = np.minimum(np.searchsorted(shared, hashes), len(shared) - 1)
+        load = loads.setdefault(operator, np.zeros(orders.assignment.slots))
+        spread(slots, shared[at] == hashes, load)
+    yield from sender.rows(operator, rows, hashes, slots, orders.assignment.slots)
+
+
+def _untagged(batch: pa.RecordBatch, inputs: tuple[Input, ...]) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each input in a batch of the tagged union; a job with one input has no tags."""
+    if len(inputs) == 1:
+        yield 0, pa.Table.from_batches([batch])
+        return
+    tags = batch.column(TAG)
+    for number in pc.unique(tags).to_pylist():
+        rows = batch.filter(pc.equal(tags, number)).column(f"{TAG}{number}")
+        yield number, pa.Table.from_batches([pa.RecordBatch.from_struct_array(rows)])
+
+
+def micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Event times as microseconds since 1970-01-01; whole numbers are taken as such."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return pc.cast(pc.cast(column, pa.timestamp("us", tz=kind.tz), safe=False), pa.int64())
+    if pa.types.is_date(kind):
+        return pc.cast(pc.cast(column, pa.timestamp("us")), pa.int64())
+    return pc.cast(column, pa.int64())
+
+
+@compiled
+def spread(slots: I32, shared: Bool, loads: F64) -> None:
+    """Rows of split keys go to the slot that this sender has sent least to so far (the rule of W-Choices); the others
+    stay with the slot of their key. Changes ``slots`` and ``loads`` in place."""
+    for row in range(len(slots)):
+        if shared[row]:
+            slots[row] = np.argmin(loads)
+        loads[slots[row]] += 1.0

@@ -1,0 +1,79 @@
+"""A slot's part of a batch: the rows and state of its keys in, results, new state and a report out.
+
+Runs in Spark's Python workers, one call per slot and depth. A slot reads only what batch N-1 committed and writes only
+files with names of their own, so a task may be tried again, or twice at once, and nothing is lost or doubled.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headgate.arrays import F64
+from headgate.engine.keyed import OperatorBatch
+from headgate.engine.orders import Orders, OutputReport
+from headgate.engine.outbox import Outbox
+from headgate.engine.payload import REPORT, Parcel, Sender, exchange_row, received, rows_of
+from headgate.engine.program import ToOperator, ToOutput, flow
+from headgate.engine.route import send
+from headgate.errors import UserFunctionError
+from headgate.routing import key_hash
+
+
+@dataclass(slots=True)
+class SlotTask:
+    """One slot at one depth of a batch."""
+
+    orders: Orders
+    slot: int
+    depth: int
+    clock: Callable[[], float] = time.perf_counter
+    _loads: dict[int, F64] = field(default_factory=dict)
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Exchange rows for deeper operators, what only passes through, and the reports of this slot."""
+        parcels = received(batches)
+        program = self.orders.load()
+        here = {number for number, step in enumerate(program.steps) if step.depth == self.depth}
+        # Senders of one stage number their payloads by slot; the stages before kept their own numbers.
+        sender = Sender(part=(self.depth << 20) + self.slot)
+        outbox = Outbox(self.orders.files, self.orders.batch, (self.depth << 16) + self.slot)
+        for parcel in parcels:
+            if parcel.operator not in here:
+                yield exchange_row(self.slot, parcel)
+        for number in sorted(here):
+            yield from self._operator(number, parcels, sender, outbox)
+        started = self.clock()
+        written = outbox.finish()
+        yield self._report(sender, OutputReport(self.slot, written, self.clock() - started))
+
+    def _operator(self, number: int, parcels: list[Parcel], sender: Sender, outbox: Outbox) -> Iterator[pa.RecordBatch]:
+        orders, program = self.orders, self.orders.load()
+        step = program.steps[number]
+        self.orders.crash.reach("during tasks", orders.batch)
+        arrived = rows_of(parcels, number)
+        try:
+            results, report = OperatorBatch(orders, number, self.slot, self.clock).run(arrived)
+        except UserFunctionError as error:
+            raise error.on_slot(self.slot) from error
+        ready: list[pa.RecordBatch] = []
+
+        def deliver(leaf: ToOperator | ToOutput, rows: pa.Table) -> None:
+            if isinstance(leaf, ToOutput):
+                outbox.add(leaf.output, rows)
+                return
+            target = program.steps[leaf.operator]
+            rows = rows.select(target.operator.input_schema.names).combine_chunks()
+            hashes = key_hash(*(rows.column(name) for name in target.operator.key_names))
+            ready.extend(send(orders, sender, leaf.operator, target, rows, hashes, self._loads))
+
+        flow(step.branches, results, deliver)
+        yield from ready
+        yield self._report(sender, report)
+
+    def _report(self, sender: Sender, report: object) -> pa.RecordBatch:
+        return sender.row(self.slot, REPORT, pa.py_buffer(pickle.dumps(report, protocol=5)))

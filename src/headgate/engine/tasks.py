@@ -1,0 +1,102 @@
+"""The tasks of a batch on Spark: one job, a stage that routes, a stage of slots per depth.
+
+``inline`` runs the same tasks in this process, without Spark: for tests, and to step through a job with a debugger.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headgate.engine.orders import Orders, Report
+from headgate.engine.payload import EXCHANGE_DDL, REPORT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+SETTINGS = {
+    # One job per batch: adaptive execution would run its stages as jobs of their own.
+    "spark.sql.adaptive.enabled": "false",
+    # Rows cross to Python in batches of this size; the default of 10,000 costs a turn per 10,000 rows.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+}
+"""Set on the session of the query's batches (a copy of the user's), not on the user's own."""
+
+
+class SparkTasks:
+    """Runs the tasks of each batch as one Spark job."""
+
+    def __init__(self) -> None:
+        self._configured: object = None
+
+    def __call__(self, frame: DataFrame, orders: Orders) -> list[Report]:
+        """The reports of all tasks. Raises what Spark makes of a task's failure."""
+        from pyspark.sql import functions as sf
+
+        session = frame.sparkSession
+        if self._configured is not session:
+            for name, value in SETTINGS.items():
+                session.conf.set(name, value)
+            self._configured = session
+        program = orders.load()
+        session.sparkContext.setJobDescription(f"headgate {program.name}: batch {orders.batch}")
+        stage = frame.mapInArrow(route_function(orders), EXCHANGE_DDL)
+        for depth in range(1, program.depth + 1):
+            stage = stage.repartitionById(orders.assignment.slots, sf.col("slot"))
+            stage = stage.mapInArrow(slot_function(orders, depth), EXCHANGE_DDL)
+        rows = stage.select("operator", "payload").collect()
+        return [pickle.loads(row[1]) for row in rows if row[0] == REPORT]
+
+
+def inline(frame: Sequence[pa.RecordBatch | pa.Table], orders: Orders) -> list[Report]:
+    """The same tasks in this process: each element of ``frame`` is a partition of the batch."""
+    from headgate.engine.route import Router
+    from headgate.engine.slot import SlotTask
+
+    slots = orders.assignment.slots
+    sent: list[pa.RecordBatch] = []
+    for part, rows in enumerate(frame):
+        batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
+        sent += Router(orders, part).run(iter(batches))
+    for depth in range(1, orders.load().depth + 1):
+        passed: list[pa.RecordBatch] = []
+        for slot in range(slots):
+            mine = [row for row in sent if row.column(0)[0].as_py() == slot]
+            passed += SlotTask(orders, slot, depth).run(iter(mine))
+        sent = passed
+    return [pickle.loads(row.column(4)[0].as_buffer()) for row in sent if row.column(1)[0].as_py() == REPORT]
+
+
+def route_function(orders: Orders) -> Task:
+    """The first stage: one call per partition of the batch."""
+
+    def route(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from headgate.engine.route import Router
+
+        return Router(orders, _partition()).run(batches)
+
+    return route
+
+
+def slot_function(orders: Orders, depth: int) -> Task:
+    """A stage of slots: one call per slot, its number being that of the partition."""
+
+    def slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from headgate.engine.slot import SlotTask
+
+        return SlotTask(orders, _partition(), depth).run(batches)
+
+    return slot
+
+
+def _partition() -> int:
+    from pyspark import TaskContext
+
+    context: Any = TaskContext.get()
+    assert context is not None, "runs in a Spark task"
+    return int(context.partitionId())

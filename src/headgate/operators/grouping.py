@@ -1,0 +1,225 @@
+"""Rows by key: which rows belong to one key, and the keys in the order in which state is laid out.
+
+Keys are told apart by their 64-bit hash; that equal hashes are equal keys is checked, not assumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from headgate.arrays import I32, I64, compiled
+from headgate.errors import KeyCollisionError
+from headgate.routing import key_hash
+
+FIRST_TABLE = 1 << 12
+"""Entries of the hash table that factorising starts with: 64 KB, which stays in a core's caches; it grows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grouping:
+    """The distinct keys of some rows.
+
+    Key ``i`` has the hash ``hashes[i]`` and, where places were given, the place ``place[i]``; keys ascend by (place,
+    hash). Its rows are ``order[starts[i]:starts[i + 1]]``, in the order in which they came, the first of them
+    ``first[i]``. ``codes`` is the other way round: the key of each row.
+    """
+
+    codes: I32
+    first: I64
+    starts: I64
+    order: I64
+    hashes: I64
+    place: I32 | None
+
+    def __len__(self) -> int:
+        """How many keys."""
+        return len(self.hashes)
+
+
+def group_rows(hashes: I64, place: I32 | None = None) -> Grouping:
+    """Group rows by the hashes of their keys.
+
+    ``place`` has one place per row and must be a function of the hash; without it keys ascend by hash alone. Linear in
+    the rows; only the distinct keys are sorted.
+    """
+    codes, first = distinct(hashes)
+    found = hashes[first]
+    by_hash = np.argsort(found)
+    if place is None:
+        rank = _inverse(by_hash)
+        places = None
+    else:
+        ordered = place[first[by_hash]]
+        by_hash = by_hash[np.argsort(ordered, kind="stable")]
+        rank = _inverse(by_hash)
+        places = place[first[by_hash]]
+    first = first[by_hash]
+    starts, order = _arrange(codes, rank, len(first))
+    return Grouping(codes, first, starts, order, found[by_hash], places)
+
+
+def distinct(hashes: I64) -> tuple[I32, I64]:
+    """The number of each row's key, counted from 0 as keys first appear, and the row where each first appeared."""
+    return _factorise(np.ascontiguousarray(hashes, dtype=np.int64), FIRST_TABLE)
+
+
+def check_one_key(keys: pa.Table, grouping: Grouping) -> None:
+    """Check that rows with one hash have one key; ``keys`` has the key columns of the rows that were grouped.
+
+    Null equals null. Raises ``KeyCollisionError`` with the first key that shares its hash with an earlier one.
+    """
+    distinct_keys(keys, grouping.codes, grouping.first)
+
+
+def distinct_keys(keys: pa.Table, codes: I32, first: I64) -> pa.Table:
+    """The key of each number in ``codes``, checked as ``check_one_key`` does."""
+    found = keys.take(pa.array(first))
+    wrong = -1
+    for column, expected in zip(keys.columns, found.columns, strict=True):
+        row = _first_other(column.combine_chunks(), expected.combine_chunks(), codes)
+        if row >= 0 and (wrong < 0 or row < wrong):
+            wrong = row
+    if wrong >= 0:
+        shared = key_hash(*keys.slice(wrong, 1).columns)
+        raise KeyCollisionError.two_keys(_key_at(found, codes[wrong]), _key_at(keys, wrong), int(shared[0]))
+    return found
+
+
+def _key_at(keys: pa.Table, row: int) -> object:
+    values = tuple(column[int(row)].as_py() for column in keys.columns)
+    return values[0] if len(values) == 1 else values
+
+
+def _first_other(array: pa.Array, expected: pa.Array, codes: I32) -> int:
+    """The first row whose value is not the expected one of its key, -1 if there is none.
+
+    The expected values lie close together in memory, so looking them up is cheap.
+    """
+    kind = array.type
+    if not array.null_count:
+        if pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+            return int(_other_number(_numbers(array), _numbers(expected), codes))
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            return int(_other_bytes(*_bytes(array), *_bytes(expected), codes))
+    wanted = expected.take(pa.array(codes))
+    same = pc.fill_null(pc.equal(array, wanted), False)
+    same = pc.or_(same, pc.and_(pc.is_null(array), pc.is_null(wanted)))
+    rows = np.flatnonzero(~np.asarray(same))
+    return int(rows[0]) if len(rows) else -1
+
+
+def _numbers(array: pa.Array) -> NDArray[np.integer]:
+    values: NDArray[np.integer] = array.view(f"int{array.type.bit_width}").to_numpy()
+    return values
+
+
+def _bytes(array: pa.Array) -> tuple[I32, NDArray[np.uint8]]:
+    """Where each value of a column of strings or bytes starts, and the bytes."""
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return np.zeros(1, np.int32), np.empty(0, np.uint8)
+    ends = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
+    return ends, np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, np.uint8)
+
+
+@compiled
+def _factorise(hashes: I64, size: int) -> tuple[I32, I64]:
+    """Open addressing, at most half full; the table doubles as keys turn up, so that few keys make a small table.
+
+    An entry is a hash and, beside it, the number of its key plus one (0: empty): one cache line for both.
+    """
+    codes = np.empty(len(hashes), dtype=np.int32)
+    first = np.empty(len(hashes), dtype=np.int64)
+    table = np.zeros(2 * size, dtype=np.int64)
+    count = 0
+    # The high bits of a product: a slot's keys share the low bits of their hashes, because those make the key group.
+    shift = np.uint64(64)
+    rest = size
+    while rest > 1:
+        shift -= np.uint64(1)
+        rest //= 2
+    for row in range(len(hashes)):
+        key = hashes[row]
+        at = np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> shift)
+        code = table[2 * at + 1]
+        while code != 0 and table[2 * at] != key:
+            at = (at + 1) & (size - 1)
+            code = table[2 * at + 1]
+        if code == 0:
+            first[count] = row
+            count += 1
+            code = count
+            table[2 * at] = key
+            table[2 * at + 1] = code
+            if 2 * count > size:
+                size *= 2
+                shift -= np.uint64(1)
+                table = np.zeros(2 * size, dtype=np.int64)
+                for number in range(count):
+                    old = hashes[first[number]]
+                    at = np.int64((np.uint64(old) * np.uint64(0x9E3779B97F4A7C15)) >> shift)
+                    while table[2 * at + 1] != 0:
+                        at = (at + 1) & (size - 1)
+                    table[2 * at] = old
+                    table[2 * at + 1] = number + 1
+        codes[row] = code - 1
+    return codes, first[:count].copy()
+
+
+@compiled
+def _inverse(order: I64) -> I32:
+    rank = np.empty(len(order), dtype=np.int32)
+    for at in range(len(order)):
+        rank[order[at]] = at
+    return rank
+
+
+@compiled
+def _arrange(codes: I32, rank: I32, keys: int) -> tuple[I64, I64]:
+    """Renumber the rows' keys by rank, in place, and sort the rows by them, keeping the order within a key."""
+    starts = np.zeros(keys + 1, dtype=np.int64)
+    for row in range(len(codes)):
+        code = rank[codes[row]]
+        codes[row] = code
+        starts[code + 1] += 1
+    for key in range(keys):
+        starts[key + 1] += starts[key]
+    at = starts[:-1].copy()
+    order = np.empty(len(codes), dtype=np.int64)
+    for row in range(len(codes)):
+        code = codes[row]
+        order[at[code]] = row
+        at[code] += 1
+    return starts, order
+
+
+@compiled
+def _other_number(values: NDArray[np.integer], expected: NDArray[np.integer], codes: I32) -> int:
+    for row in range(len(values)):
+        if values[row] != expected[codes[row]]:
+            return row
+    return -1
+
+
+@compiled
+def _other_bytes(
+    ends: I32, data: NDArray[np.uint8], expected_ends: I32, expected: NDArray[np.uint8], codes: I32
+) -> int:
+    for row in range(len(codes)):
+        start = ends[row]
+        length = ends[row + 1] - start
+        other = expected_ends[codes[row]]
+        if expected_ends[codes[row] + 1] - other != length:
+            return row
+        # No early way out: so the compiler can compare many bytes at once.
+        differ = np.uint8(0)
+        for at in range(length):
+            differ |= data[start + at] ^ expected[other + at]
+        if differ != 0:
+            return row
+    return -1

@@ -1,0 +1,147 @@
+"""References: which places of which runs a slot reads.
+
+A **layout** gives every (operator, slot) its references, oldest run first. The newest version of a key wins, so the
+order matters per place only: all versions of a place's rows are in the references of one slot, the owner of the place.
+
+                          place 0   1   2   3
+    slot 0   run of batch 4   x     x   .   .         what moves when place 1 goes to slot 1:
+             run of batch 7   x     x   .   .         its column, from every reference, and no file
+    slot 1   run of batch 5   .     .   x   x
+
+Two references of one slot whose runs have the same batch never share a place: in a batch a place has one owner, who
+writes one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from headgate.arrays import I32
+from headgate.routing.places import SHARED
+from headgate.state.bitmap import Bitmap
+from headgate.state.runs import RunInfo
+
+Owner = tuple[int, int]
+"""An operator and a slot (or the driver, ``routing.places.SHARED``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """One slot's claim on these places of a run."""
+
+    run: RunInfo
+    places: Bitmap
+
+    @property
+    def rows(self) -> int:
+        """About how many rows it claims: the run's, by its share of the places. Exact when it claims all of them."""
+        if self.places == self.run.places:
+            return self.run.rows
+        return -(-self.run.rows * len(self.places) // max(1, len(self.run.places)))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """(operator, slot) -> references, by ascending batch of their runs. Immutable; slots without any are left out."""
+
+    owners: Mapping[Owner, tuple[Ref, ...]] = field(default_factory=dict)
+
+    def refs(self, operator: int, slot: int) -> tuple[Ref, ...]:
+        """What a slot reads, oldest first."""
+        return self.owners.get((operator, slot), ())
+
+    def of_operator(self, operator: int) -> dict[int, tuple[Ref, ...]]:
+        """The references of every slot of an operator."""
+        return {slot: refs for (number, slot), refs in self.owners.items() if number == operator}
+
+    def with_run(self, operator: int, slot: int, run: RunInfo | None, kept: int) -> Layout:
+        """The layout after a slot wrote a run: its ``kept`` oldest references, then the run with all its places.
+
+        ``run`` is None where nothing was left to write.
+        """
+        refs = self.refs(operator, slot)[:kept]
+        if run is not None and run.places:
+            refs = (*refs, Ref(run, run.places))
+        return self._with({(operator, slot): refs})
+
+    def runs(self) -> dict[str, RunInfo]:
+        """Every run that is referred to, by name."""
+        return {ref.run.name: ref.run for refs in self.owners.values() for ref in refs}
+
+    def __iter__(self) -> Iterator[tuple[int, int, Ref]]:
+        return ((operator, slot, ref) for (operator, slot), refs in self.owners.items() for ref in refs)
+
+    def _with(self, changed: Mapping[Owner, tuple[Ref, ...]]) -> Layout:
+        owners = {**self.owners, **changed}
+        return Layout({owner: owners[owner] for owner in sorted(owners) if owners[owner]})
+
+    def to_json(self) -> dict[str, Any]:
+        """Runs once, references by the run's number; null stands for all places of the run."""
+        runs = self.runs()
+        numbers = {name: number for number, name in enumerate(runs)}
+        return {
+            "runs": [run.to_json() for run in runs.values()],
+            "owners": [
+                [operator, slot, [[numbers[ref.run.name], _places_text(ref)] for ref in refs]]
+                for (operator, slot), refs in self.owners.items()
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Layout:
+        """What ``to_json`` gave, after a trip through JSON."""
+        runs = [RunInfo.from_json(run) for run in fields["runs"]]
+        return cls(
+            {
+                (operator, slot): tuple(_ref(runs[number], places) for number, places in refs)
+                for operator, slot, refs in fields["owners"]
+            }
+        )
+
+
+def moved(layout: Layout, operator: int, owners: I32) -> Layout:
+    """The layout in which every place of an operator belongs to its new owner.
+
+    ``owners`` has one slot per place (``Places.owners()`` of the new assignment). Bits whose place has that owner
+    already stay, and references without a change stay the same objects. Places beyond the end of ``owners``, or with
+    owner ``NOBODY``, are those of slots taken away: their rows have been copied elsewhere, and the bits are dropped.
+    """
+    before = layout.of_operator(operator)
+    slots, inverse = np.unique(owners, return_inverse=True)
+    wanted = {int(slot): Bitmap.of_mask(inverse == at) for at, slot in enumerate(slots) if slot >= SHARED}
+    if all(not ref.places.minus(wanted.get(slot, Bitmap())) for slot, refs in before.items() for ref in refs):
+        return layout
+    after: dict[int, list[Ref]] = {slot: [] for slot in before}
+    for slot, refs in before.items():
+        for ref in refs:
+            stays = ref.places.intersect(wanted.get(slot, Bitmap()))
+            if stays == ref.places:
+                after[slot].append(ref)
+                continue
+            if stays:
+                after[slot].append(Ref(ref.run, stays))
+            for target, places in wanted.items():
+                if target != slot and (goes := ref.places.intersect(places)):
+                    after.setdefault(target, []).append(Ref(ref.run, goes))
+    return layout._with({(operator, slot): _united(refs) for slot, refs in after.items()})
+
+
+def _united(refs: Sequence[Ref]) -> tuple[Ref, ...]:
+    """By ascending batch, one reference per run."""
+    united: dict[str, Ref] = {}
+    for ref in refs:
+        other = united.get(ref.run.name)
+        united[ref.run.name] = ref if other is None else Ref(ref.run, other.places.union(ref.places))
+    return tuple(sorted(united.values(), key=lambda ref: (ref.run.batch, ref.run.name)))
+
+
+def _places_text(ref: Ref) -> str | None:
+    return None if ref.places == ref.run.places else ref.places.to_text()
+
+
+def _ref(run: RunInfo, places: str | None) -> Ref:
+    return Ref(run, run.places if places is None else Bitmap.from_text(places))
