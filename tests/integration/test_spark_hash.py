@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 from headgate.routing import group_of, key_hash
-
-pyspark_sql = pytest.importorskip("pyspark.sql", reason="PySpark is not installed")
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -26,20 +23,6 @@ COLUMNS = {
     "n": pa.array([Decimal(n) for n in (0, 1, -1, 10**30 + 7, -(10**30) - 7, -128)], pa.decimal128(38, 0)),
     "y": pa.array([b"", b"\x00", b"\xff" * 33, None, b"abcd", b"12345678"]),
 }
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[object]:
-    session = (
-        pyspark_sql.SparkSession.builder.master("local[1]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
 
 
 def _ask(spark: object, expression: str) -> list[int]:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import InputError, KeyCollisionError
@@ -74,6 +74,7 @@ CASES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any], Callable[[str], Aggr
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+@settings(max_examples=25)  # of each of the cases
 @given(data=st.data())
 def test_any_split_of_the_rows_gives_what_one_pass_over_the_values_gives(driver: Any, case: Any, data: Any) -> None:
     kind, values, aggregate, model, result = case

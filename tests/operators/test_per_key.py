@@ -118,7 +118,8 @@ def test_state_as_a_dataclass(driver: Any) -> None:
 
     run = driver(per_key(on_key, Session))
     run.batch(table(("a", 1), ("b", 1)))
-    assert run.batch(table(("a", 1), ("c", 1))) == run.batch(table()) + [{"k": "a", "n": 2}, {"k": "c", "n": 1}] or True
+    results = run.batch(table(("a", 1), ("c", 1)))
+    assert {row["k"]: row["n"] for row in results} == {"a": 2, "c": 1}
     assert run.state == {
         "a": {"count": 2, "pages": ["a", "a"], "last": at},
         "b": {"count": 1, "pages": ["b"], "last": at},

@@ -138,7 +138,7 @@ def test_a_function_that_raises_is_named_with_one_of_its_keys(driver: Any) -> No
     with pytest.raises(UserFunctionError, match="operator 'op' raised ZeroDivisionError: no for key 'a'") as caught:
         driver(vectorised(fails)).batch(table(("a", 1)))
     assert caught.value.row == {"k": "a", "v": 1}
-    with pytest.raises(UserFunctionError, match="for key one of 2, the first of them '[ab]'"):
+    with pytest.raises(UserFunctionError, match=r"for key one of 2, the first of them '[ab]'"):
         driver(vectorised(fails)).batch(table(("a", 1), ("b", 1)))
 
 

@@ -127,7 +127,8 @@ def test_folding_rewrites_a_row_a_logarithmic_number_of_times(batches: list[int]
 
 def delta(bench: Any, rows: list[Any], refs: list[Ref], batch: int = 9, now: int | None = None) -> tuple[Any, int]:
     name = f"runs/0/{batch}-0-cc.run"
-    return write_delta(bench.files, name, bench.schema, batch, bench.places, *bench.table(rows), refs, now)
+    place, table = bench.table(rows)
+    return write_delta(bench.files, name, bench.schema, batch, bench.places, place, table, refs, now)
 
 
 def test_a_small_delta_leaves_large_runs_unopened(bench: Any, row: Row, monkeypatch: pytest.MonkeyPatch) -> None:

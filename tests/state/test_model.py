@@ -61,12 +61,13 @@ class Model:
             )
         for slot in {*owner}:
             mine = [row for key, row in changes.items() if owner[key[0]] == slot]
+            place, table = self.bench.table(mine)
             refs = self.layout.refs(0, slot)
             attempts = data.draw(st.integers(1, 2), label="attempts")
             for _ in range(attempts):  # an attempt that failed leaves a file that nobody names
                 written = write_delta(
                     self.bench.files, unique_name(f"runs/0/{self.number}-{slot}", "run"), self.bench.schema,
-                    self.number, len(owner), *self.bench.table(mine), refs, self.now,
+                    self.number, len(owner), place, table, refs, self.now,
                 )  # fmt: skip
             self.layout = self.layout.with_run(0, slot, *written)
         self.rows.update(changes)

@@ -3,9 +3,9 @@
 from headgate.control.controller import MOVES_SHOWN, Controller, Verdict, hot_keys
 from headgate.control.journal import Entry, Kind, from_line, to_line
 from headgate.control.levelling import level_groups
-from headgate.control.loads import HEAVY_KEYS, Interval, OperatorLoad, Tally, heaviest
 from headgate.control.policy import Policy
 from headgate.control.scaling import moved, resized
+from headgate.stats.loads import HEAVY_KEYS, Interval, OperatorLoad, Tally, heaviest
 
 __all__ = [
     "HEAVY_KEYS",

@@ -30,13 +30,13 @@ from numpy.typing import ArrayLike
 from headgate.arrays import I64, Bool, frozen_i64
 from headgate.control.journal import Entry, Kind
 from headgate.control.levelling import Levelled, level_groups
-from headgate.control.loads import Interval, OperatorLoad, Tally
 from headgate.control.policy import Policy
 from headgate.errors import AssignmentError, HeadgateError
 from headgate.planners.base import ROUNDING, Planner
 from headgate.planners.plan import Move, Moves, Plan
 from headgate.routing.assignment import Assignment
 from headgate.routing.groups import GROUPS
+from headgate.stats.loads import Interval, OperatorLoad, Tally
 from headgate.stats.measures import Balance, capacities, delta, measure
 from headgate.stats.snapshot import Snapshot
 
@@ -294,9 +294,13 @@ class _Judgement:
             return f"{theta}, but cooling down after the last plan: {controller._cooling} more interval(s)"
         if uneven and controller._out_of_balance < policy.patience:
             return f"{theta} for {controller._out_of_balance} interval(s): acts after {policy.patience}"
+        highest = before.max_over_mean * before.mean
+        if highest < policy.min_load:
+            return (
+                f"{theta}, but no slot has more than {highest:.3g} to do, and levelling begins at {policy.min_load:g}"
+            )
         if self.planner.guards_balance:
             best = self._best_load()
-            highest = before.max_over_mean * before.mean
             possible = 1 - best / highest if highest > 0 else 0.0
             if possible < policy.min_gain:
                 return (

@@ -70,6 +70,8 @@ class Policy:
     ``every``         micro-batches per interval
     ``target``        the share of theta_max that a plan aims at, above 0 and at most 1
     ``min_gain``      the share of the highest load that a plan must win to be applied
+    ``min_load``      the highest load below which nothing moves, in the unit of the costs (the engine's is seconds per
+                      interval): slots that are hardly busy are not worth levelling, and their loads are mostly noise
     ``cooldown``      intervals without a plan after one was applied
     ``patience``      intervals out of balance, one after the other, before the controller acts
     ``smoothing``     what the last interval counts in the running mean of costs; 1 takes it alone
@@ -83,6 +85,7 @@ class Policy:
     every: int = 1
     target: float = TARGET
     min_gain: float = MIN_GAIN
+    min_load: float = 0.0
     cooldown: int = COOLDOWN
     patience: int = PATIENCE
     smoothing: float = SMOOTHING
@@ -95,6 +98,7 @@ class Policy:
             ("every", self.every >= 1, "at least 1 micro-batch"),
             ("target", 0 < self.target <= 1, "above 0 and at most 1"),
             ("min_gain", 0 <= self.min_gain < 1, "at least 0 and below 1"),
+            ("min_load", self.min_load >= 0, "zero or more"),
             ("cooldown", self.cooldown >= 0, "zero or more intervals"),
             ("patience", self.patience >= 1, "at least 1 interval"),
             ("smoothing", 0 < self.smoothing <= 1, "above 0 and at most 1"),

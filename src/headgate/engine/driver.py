@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -86,8 +86,9 @@ class Driver:
     on_progress: Callable[[dict[str, Any]], None] = lambda progress: None
     _changes: list[Change] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _planning: Future[Verdict] | None = None
+    _planning: list[Future[Verdict | None]] = field(default_factory=list)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "headgate-planner"))
+    _warm: bool = False
     last: Manifest | None = None
 
     def __post_init__(self) -> None:
@@ -154,13 +155,11 @@ class Driver:
         """What batch N runs with: as it was written before a crash, or decided now and made durable."""
         written = self.checkpoint.plan(number)
         if written is not None:
-            with self._lock:
-                self._changes.clear()
-            self._planning = None
+            if written.decisions:  # the crash may have come between the two
+                self.checkpoint.append_journal(number, written.decisions)
             return written
         last = self.last
         assignment = self.assignment
-        version = assignment.version
         entries: list[Entry] = []
         shared = self._shared_before()
         with self._lock:
@@ -168,17 +167,14 @@ class Driver:
         for change in changes:
             assignment, told = change(assignment, number)
             entries += told
-        verdict = self._verdict()
-        if verdict is not None:
-            if verdict.changes and assignment.version != version:
+        for verdict in self._verdicts():
+            if verdict.changes and verdict.made_for != assignment.version:
                 entries.append(self.controller.stale(verdict, assignment.version))
-            else:
-                if verdict.assignment is not None:
-                    assignment = verdict.assignment
-                if verdict.split is not None:
-                    shared = verdict.split
-                self.controller.applied(verdict)
-                entries += verdict.entries
+                continue
+            assignment = verdict.assignment or assignment
+            shared = verdict.split or shared
+            self.controller.applied(verdict)
+            entries += verdict.entries
         now = int(self.clock() * 1e6)
         if last is not None:
             now = max(now, last.now + 1)
@@ -203,20 +199,16 @@ class Driver:
             return self.last.shared
         return tuple(nothing() for _ in self.program.steps)
 
-    def _verdict(self) -> Verdict | None:
-        """The controller's verdict if it is ready; planning never makes data wait."""
-        planning = self._planning
-        if planning is None:
-            return None
-        if self.options.wait_for_plan_seconds and not planning.done():
-            try:
-                planning.result(self.options.wait_for_plan_seconds)
-            except TimeoutError:
-                return None
-        if not planning.done():
-            return None
-        self._planning = None
-        return planning.result()
+    def _verdicts(self) -> list[Verdict]:
+        """What the controller has decided by now; planning never makes data wait (unless it was told to)."""
+        if self._planning and self.options.wait_for_plan_seconds:
+            wait(self._planning, self.options.wait_for_plan_seconds)
+        made: list[Verdict] = []
+        while self._planning and self._planning[0].done():
+            verdict = self._planning.pop(0).result()
+            if verdict is not None:
+                made.append(verdict)
+        return made
 
     def _watermark(self, last: Manifest | None) -> int | None:
         """The greatest event time that every input has reached, less the slack; it never goes back."""
@@ -358,10 +350,17 @@ class Driver:
         """Give the controller what the batch measured, and let it plan beside the next one."""
         loads = [report.load for report in reports if isinstance(report, SlotReport) and report.load is not None]
         groups = self.program.groups
-        self.controller.observe(number, loads, [count.bytes[:groups].astype(np.float64) for count in manifest.counts])
-        if self._planning is None and self.controller.due():
-            assignment, shared = manifest.assignment, manifest.shared
-            self._planning = self._pool.submit(lambda: self.controller.decide(assignment, split=shared))
+        sizes = [count.bytes[:groups].astype(np.float64) for count in manifest.counts]
+        assignment, shared = manifest.assignment, manifest.shared
+
+        def look() -> Verdict | None:
+            self.controller.observe(number, loads, sizes)
+            return self.controller.decide(assignment, split=shared) if self.controller.due() else None
+
+        # The first batch of a run measures how long workers take to start and load code, which says nothing of keys.
+        if self.options.statistics and self._warm:
+            self._planning.append(self._pool.submit(look))
+        self._warm = True
 
     def _progress(
         self, plan: BatchPlan, manifest: Manifest, reports: Sequence[Report], phases: Mapping[str, float]

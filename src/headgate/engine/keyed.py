@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.arrays import F64, I32, I64, Bool, sums
-from headgate.control import OperatorLoad
 from headgate.engine.orders import Orders, SlotReport, nothing
 from headgate.engine.payload import HASH, encode
 from headgate.engine.program import Step
@@ -38,6 +37,7 @@ from headgate.engine.staterows import timer as timer_of
 from headgate.operators import NO_TIMER, KeyedInput, KeyedOperator, KeyedOutput, check_one_key, group_rows
 from headgate.routing import SHARED, Places, Relocation
 from headgate.state import NEVER, Checkpoint, Ref, RunWriter, Timer, due, lookup, merge, write_delta
+from headgate.stats.loads import OperatorLoad
 
 ROWS_PER_CALL = 1 << 18
 """Rows that an operator that does not combine gets at once: bounds what a function over Arrow tables holds."""

@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 
 from headgate.arrays import I32, I64
-from headgate.control import OperatorLoad
 from headgate.engine.program import Program
 from headgate.routing import Assignment, Places, Relocation
 from headgate.state import Files, Layout, Ref
+from headgate.stats.loads import OperatorLoad
 from headgate.testing import CrashPoints
 
 Migration = Literal["manifest", "copy"]

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 RECENT = 100
 """Progress reports kept in memory, as many as Spark keeps."""
 
+MIN_LOAD_SECONDS = 0.05
+"""Slots that are busy for less than this in a batch are not levelled: the fixed cost of a batch is many times that."""
+
 STOP_SECONDS = 60.0
 """How long ``stop`` lets the running batch finish before it interrupts it."""
 
@@ -109,7 +112,7 @@ def start(
         raise JobError.option("statistics", "on for a job that is to be balanced", statistics)
     processing = _trigger(trigger)
     frame, streams = _frame(job, spark, program, heartbeat)
-    policy = policy or Policy()
+    policy = policy or Policy(min_load=MIN_LOAD_SECONDS)
     if limits is not None:
         policy = replace(policy, limits=limits)
     store = Checkpoint(Files.at(f"{checkpoint}/headgate", cache=cache, sync=sync))

@@ -24,15 +24,13 @@ import pyarrow as pa
 
 from headgate.arrays import I64, Bool
 from headgate.errors import InputError, UserFunctionError, listing
-from headgate.operators.columns import Declaration, StateColumns, check_names, output_columns, type_name
+from headgate.operators.columns import Declaration, StateColumns, check_names, output_columns
 from headgate.operators.contract import Clock, KeyedInput, KeyedOutput
 from headgate.operators.rows import Columns, Context, Moment, Rows, first_row, key_values, spent
+from headgate.operators.values import misfit, shown, table_of
 
 PICKLE_PROTOCOL = 5
 """The newest protocol that every supported Python reads."""
-
-SHOWN_CHARACTERS = 80
-"""How much of a value a message shows: enough to know it again, in a line that can still be read."""
 
 Values = tuple[object, ...]
 """One row, in the order of its columns."""
@@ -111,8 +109,8 @@ class PerKey:
         done = _Done()
         try:
             _call(self, zip(*arguments, strict=True), done, clock)
-        except _MisfitError as misfit:
-            raise _misfit(self.name, str(misfit), keys[len(done.states)]) from None
+        except _MisfitError as error:
+            raise misfit(self.name, str(error), keys[len(done.states)]) from None
         except Exception as error:
             at = len(done.states)
             row = first_row(given.rows, starts[at], starts[at + 1])
@@ -174,6 +172,8 @@ def _call(operator: PerKey, arguments: Iterable[tuple[Any, ...]], done: _Done, c
         try:
             saved = save(state)
         except KeyError:
+            if state_width is None:  # raised by the state's own code while it was pickled
+                raise
             raise _MisfitError(_state_differs(state, operator.state.schema.names)) from None
         ends.append(len(rows))
         states.append(saved)
@@ -186,7 +186,7 @@ def _rows_of(out: Any, names: tuple[str, ...], values_of: Callable[[Any], Values
     if isinstance(out, Mapping | tuple):
         return [_values(out, names, values_of)]
     if isinstance(out, str | bytes) or not isinstance(out, Iterable):
-        raise _MisfitError(f"it must return None, a row (dict or tuple) or an iterable of rows, got {_shown(out)}")
+        raise _MisfitError(f"it must return None, a row (dict or tuple) or an iterable of rows, got {shown(out)}")
     return [_values(row, names, values_of) for row in out]
 
 
@@ -195,11 +195,11 @@ def _values(row: Any, names: tuple[str, ...], values_of: Callable[[Any], Values]
         if len(row) != len(names):
             raise _MisfitError(
                 f"a row must have a value for each of the output columns {listing(names)}, got {len(row)} values "
-                f"{_shown(row)}"
+                f"{shown(row)}"
             )
         return row
     if not isinstance(row, Mapping):
-        raise _MisfitError(f"a row must be a dict or a tuple, got {_shown(row)}")
+        raise _MisfitError(f"a row must be a dict or a tuple, got {shown(row)}")
     if len(row) != len(names) or any(name not in row for name in names):
         raise _MisfitError(_columns_differ(row, names))
     return values_of(row)
@@ -220,16 +220,6 @@ def _state_differs(state: Mapping[str, object], names: Sequence[str]) -> str:
 def _difference(missing: Sequence[object], extra: Sequence[object]) -> str:
     parts = [f"{what}: {listing(names)}" for what, names in (("missing", missing), ("unknown", extra)) if names]
     return ", ".join(parts)
-
-
-def _misfit(operator: str, reason: str, key: object) -> InputError:
-    return InputError(f"operator {operator!r}, key {key!r}: {reason}: change the function, or declare other columns")
-
-
-def _shown(value: object) -> str:
-    """A value and its type, cut short."""
-    text = repr(value)
-    return f"{text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + '...'} ({type(value).__name__})"
 
 
 def _picker(names: tuple[str, ...]) -> Callable[[Any], Values]:
@@ -283,42 +273,17 @@ def _results(operator: PerKey, done: _Done, keys: Sequence[object]) -> pa.Table:
         return keys[int(np.searchsorted(np.array(done.ends), row, side="right"))]
 
     columns = _transposed(done.rows, len(operator.output_schema))
-    return _table(operator.name, "output", operator.output_schema, columns, key_of)
+    return table_of(operator.name, "output", operator.output_schema, columns, key_of)
 
 
 def _states(operator: PerKey, states: list[Any], keys: Sequence[object]) -> pa.Table:
     schema = operator.state.schema
     columns = [states] if len(schema) == 1 else _transposed(states, len(schema))
-    return _table(operator.name, "state", schema, columns, lambda row: keys[row])
+    return table_of(operator.name, "state", schema, columns, lambda row: keys[row])
 
 
 def _transposed(rows: list[Values], width: int) -> list[list[object]]:
     return [[row[at] for row in rows] for at in range(width)]
-
-
-def _table(
-    operator: str, what: str, schema: pa.Schema, columns: list[list[Any]], key_of: Callable[[int], object]
-) -> pa.Table:
-    """Columns of Python values as Arrow; a value of the wrong type is an error that names its column and key."""
-    arrays = []
-    for field_, values in zip(schema, columns, strict=True):
-        try:
-            arrays.append(pa.array(values, field_.type))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            raise _wrong_value(operator, what, field_, values, key_of) from None
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _wrong_value(
-    operator: str, what: str, column: pa.Field, values: list[Any], key_of: Callable[[int], object]
-) -> InputError:
-    for row, value in enumerate(values):
-        try:
-            pa.array([value], column.type)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            reason = f"{what} column {column.name!r} must be {type_name(column.type)}, got {_shown(value)}: {error}"
-            return _misfit(operator, reason.rstrip("."), key_of(row))
-    raise AssertionError("a column cannot be built, yet each of its values can")
 
 
 def _takes_context(name: str, function: Callable[..., Any]) -> bool:

@@ -32,6 +32,9 @@ from headgate.state.writer import RunWriter, disorder, fitted
 CHUNK_ROWS = 262_144
 """Rows that a merge holds at a time: a block's worth, some tens of megabytes."""
 
+CHUNK_BYTES = 64 * 2**20
+"""And about so many bytes, where rows are wide."""
+
 GROWTH = 1.0
 """How much larger than what was taken in so far the next older reference may be to be taken in too.
 
@@ -139,6 +142,8 @@ class _Source:
         self._starts, self._stops = starts, stops
         self._ends = np.cumsum(stops - starts)
         self.rows = int(self._ends[-1]) if len(starts) else 0
+        size, rows = (run.info.bytes, run.rows) if run is not None else (table.nbytes if table else 0, self.rows)
+        self.width = size // max(1, rows)  # about how many bytes a row has
 
     @classmethod
     def of_ref(cls, run: Run, places: Bitmap, narrowed: Bitmap | None = None) -> _Source:
@@ -146,7 +151,12 @@ class _Source:
         edges = np.flatnonzero(np.diff(np.concatenate(([False], wanted, [False]))))
         starts, stops = run.offsets[edges[::2]], run.offsets[edges[1::2]]
         filled = stops > starts
-        return cls(run, np.zeros(0, dtype=np.int32), None, starts[filled], stops[filled])
+        starts, stops = starts[filled], stops[filled]
+        # Places without rows part nothing: a slot's own run is one piece, however scattered its places are.
+        apart = np.append(True, starts[1:] != stops[:-1])[: len(starts)]
+        return cls(
+            run, np.zeros(0, dtype=np.int32), None, starts[apart], stops[np.append(apart[1:], True)[: len(starts)]]
+        )
 
     @classmethod
     def of_rows(cls, place: I32, table: pa.Table) -> _Source:
@@ -190,12 +200,13 @@ def _merged(
     sources = [source for source in sources if source.rows]
     newest = len(sources) - 1 if fresh is not None else -1
     heads = np.zeros(len(sources), dtype=np.int64)
-    window = max(1, CHUNK_ROWS // max(1, len(sources)))
+    chunk = max(1, min(CHUNK_ROWS, CHUNK_BYTES // max([1, *(source.width for source in sources)])))
+    window = max(1, chunk // max(1, len(sources)))
     while any(heads[at] < source.rows for at, source in enumerate(sources)):
         active = [at for at, source in enumerate(sources) if heads[at] < source.rows]
         if len(active) == 1:
             at = active[0]
-            start, stop = int(heads[at]), min(int(heads[at]) + CHUNK_ROWS, sources[at].rows)
+            start, stop = int(heads[at]), min(int(heads[at]) + chunk, sources[at].rows)
             heads[at] = stop
             place = sources[at].keys(start, stop)[0]
             table = pa.concat_tables(sources[at].table(start, stop))

@@ -80,11 +80,13 @@ class Layout:
         return Layout({owner: owners[owner] for owner in sorted(owners) if owners[owner]})
 
     def to_json(self) -> dict[str, Any]:
-        """Runs once, references by the run's number; null stands for all places of the run."""
+        """Runs once, by column; references by the run's number, where null stands for all places of the run."""
         runs = self.runs()
+        rows = [run.to_json() for run in runs.values()]
         numbers = {name: number for number, name in enumerate(runs)}
         return {
-            "runs": [run.to_json() for run in runs.values()],
+            # A list per field: a manifest has hundreds of runs, and names repeated per run would be most of its bytes.
+            "runs": {name: [row[name] for row in rows] for name in (rows[0] if rows else ())},
             "owners": [
                 [operator, slot, [[numbers[ref.run.name], _places_text(ref)] for ref in refs]]
                 for (operator, slot), refs in self.owners.items()
@@ -94,7 +96,9 @@ class Layout:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Layout:
         """What ``to_json`` gave, after a trip through JSON."""
-        runs = [RunInfo.from_json(run) for run in fields["runs"]]
+        columns = fields["runs"]
+        rows = zip(*columns.values(), strict=True)
+        runs = [RunInfo.from_json(dict(zip(columns, row, strict=True))) for row in rows]
         return cls(
             {
                 (operator, slot): tuple(_ref(runs[number], places) for number, places in refs)
@@ -124,10 +128,18 @@ def moved(layout: Layout, operator: int, owners: I32) -> Layout:
                 continue
             if stays:
                 after[slot].append(Ref(ref.run, stays))
-            for target, places in wanted.items():
-                if target != slot and (goes := ref.places.intersect(places)):
-                    after.setdefault(target, []).append(Ref(ref.run, goes))
+            for target, goes in _leaving(ref.places.minus(stays), owners):
+                after.setdefault(target, []).append(Ref(ref.run, goes))
     return layout._with({(operator, slot): _united(refs) for slot, refs in after.items()})
+
+
+def _leaving(places: Bitmap, owners: I32) -> Iterator[tuple[int, Bitmap]]:
+    """Who gets these places, and which; those that nobody owns any more are left out."""
+    numbers = places.indices()
+    numbers = numbers[numbers < len(owners)]
+    targets = owners[numbers]
+    for target in np.unique(targets[targets >= SHARED]):
+        yield int(target), Bitmap.of(numbers[targets == target])
 
 
 def _united(refs: Sequence[Ref]) -> tuple[Ref, ...]:

@@ -1,0 +1,257 @@
+"""What the tests of the engine share: a query without Spark, whose driver can be crashed and started again."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+
+from headgate.arrays import I64
+from headgate.control import Entry, Verdict
+from headgate.engine.driver import Driver, Options
+from headgate.engine.orders import Orders, Report
+from headgate.engine.payload import REPORT
+from headgate.engine.program import Input, Program, Step, ToOperator
+from headgate.engine.route import Router
+from headgate.engine.slot import SlotTask
+from headgate.engine.staterows import key_part, state_part, state_schema
+from headgate.engine.tasks import inline
+from headgate.routing import Assignment, Places
+from headgate.sinks import memory
+from headgate.sinks.builtin import MemorySink
+from headgate.state import Checkpoint, Files, Manifest, scan
+from headgate.state.runs import forget_runs
+from headgate.testing import CrashPoints
+
+_numbers = count()
+
+Rows = Sequence[Mapping[str, Any]]
+Change = Callable[[Assignment], Assignment]
+
+
+class Crashed(Exception):  # noqa: N818
+    """Raised where a real driver would be killed."""
+
+
+@dataclass(frozen=True)
+class Crash(CrashPoints):
+    """Dies at a named point of a batch, the ``turn``-th time it is reached. Pickled or not, there is one count."""
+
+    point: str = ""
+    turn: int = 0
+    seen: list[str] = field(default_factory=list)
+
+    def reach(self, name: str, batch: int) -> None:
+        if name == self.point:
+            self.seen.append(name)
+            if len(self.seen) == self.turn + 1:
+                raise Crashed(f"{name} of batch {batch}")
+
+
+@dataclass
+class Script:
+    """Stands for the controller: says what the test wants, and remembers what it was told."""
+
+    split: tuple[I64, ...] | None = None
+    place: Change | None = None
+    made_for: int | None = None
+    observed: list[tuple[int, Sequence[Any], Sequence[Any]]] = field(default_factory=list)
+    taken: list[Verdict] = field(default_factory=list)
+    told_stale: list[Verdict] = field(default_factory=list)
+
+    def observe(self, batch: int, loads: Sequence[Any], state_bytes: Sequence[Any] = ()) -> None:
+        self.observed.append((batch, loads, state_bytes))
+
+    def due(self) -> bool:
+        return self.split is not None or self.place is not None
+
+    def decide(self, assignment: Assignment, *, split: Sequence[I64] = ()) -> Verdict:
+        """What was asked for, once."""
+        wanted, place = self.split, self.place
+        self.split = self.place = None
+        after = None if place is None else place(assignment)
+        version = assignment.version if self.made_for is None else self.made_for
+        entry = Entry(len(self.observed), "plan", "the test wants it", details={"moved_keys": 1})
+        return Verdict(len(self.observed), version, (entry,), assignment=after, split=wanted)
+
+    def applied(self, verdict: Verdict) -> None:
+        self.taken.append(verdict)
+
+    def stale(self, verdict: Verdict, version: int) -> Entry:
+        self.told_stale.append(verdict)
+        return Entry(verdict.batch, "stale", f"made for {verdict.made_for}, {version} is in use")
+
+
+@dataclass
+class Bench:
+    """A query on one checkpoint. ``driver`` is the one that runs now; ``restart`` makes another."""
+
+    root: Path
+    program: Program
+    slots: int = 3
+    options: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 1000.0
+    sinks: dict[str, MemorySink] = field(init=False)
+    script: Script = field(default_factory=Script)
+    driver: Driver = field(init=False)
+    identity: str = field(default_factory=lambda: f"program {next(_numbers)}")
+    told: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sinks = {output: memory() for output in self.program.outputs}
+        self.restart()
+
+    def restart(self, **changed: Any) -> Driver:
+        """A new driver on the same checkpoint, as after a crash or a stop; nothing in memory is left but the sinks."""
+        forget_runs()
+        self.options |= changed
+        checkpoint = Checkpoint(Files.at(self.root))
+        run = f"run {next(_numbers)}"
+        job = checkpoint.claim({"job": self.program.name}, run_id=run, host="here", pid=os.getpid(), takeover=True)
+        self.driver = Driver(
+            run_tasks=inline,
+            spark=None,
+            program=self.program,
+            pickled=cloudpickle.dumps(self.program),  # type: ignore[no-untyped-call]
+            program_id=self.identity,
+            checkpoint=checkpoint,
+            controller=self.script,  # type: ignore[arg-type]
+            sinks={output: (sink,) for output, sink in self.sinks.items()},
+            options=Options(slots=self.slots, wait_for_plan_seconds=30.0, **self.options),
+            job_id=job[:8],
+            clock=lambda: self.seconds,
+            on_progress=self.told.append,
+        )
+        return self.driver
+
+    def option(self, **changed: Any) -> None:
+        """Other options for the driver that runs."""
+        self.options |= changed
+        self.driver.options = replace(self.driver.options, **changed)
+
+    def change(self, *changes: Change) -> None:
+        """Change the assignment at the next boundary."""
+        for change in changes:
+            self.driver.change(lambda assignment, _, change=change: (change(assignment), []))
+
+    def frame(self, *parts: Rows, schema: pa.Schema | None = None) -> list[pa.Table]:
+        """Partitions of a batch of the first input."""
+        schema = schema or self.program.inputs[0].schema
+        return [pa.Table.from_pylist([dict(row) for row in part], schema=schema) for part in parts]
+
+    def batch(self, *parts: Rows, number: int | None = None, **options: Any) -> dict[str, list[dict[str, Any]]]:
+        """Run the next batch (or that one), and give what every output got for it."""
+        number = self.next if number is None else number
+        self.driver.batch(self.frame(*parts), number, **options)
+        return {output: self.results(output, number) for output in self.sinks}
+
+    @property
+    def next(self) -> int:
+        return 0 if self.driver.last is None else self.driver.last.batch + 1
+
+    @property
+    def last(self) -> Manifest:
+        assert self.driver.last is not None
+        return self.driver.last
+
+    def results(self, output: str, number: int) -> list[dict[str, Any]]:
+        """The rows that a sink has of one batch, in an order of their own."""
+        table = self.sinks[output]._batches.get(number)
+        return [] if table is None else in_order(table.to_pylist())
+
+    def state(self, operator: int = 0) -> dict[Any, dict[str, Any]]:
+        """Key -> state of an operator as the last manifest has it; a key in two places, or with a wrong owner, fails."""
+        step = self.program.steps[operator]
+        schema = state_schema(step.operator)
+        places = Places(self.last.assignment, operator, self.last.shared[operator])
+        owners = places.owners()
+        found: dict[Any, dict[str, Any]] = {}
+        for slot, refs in self.last.layout.of_operator(operator).items():
+            for place, table in scan(self.driver.checkpoint.files, refs, schema):
+                assert (owners[place] == slot).all(), "a slot reads only what it owns"
+                assert (places.of(table.column(0).to_numpy()) == place).all(), "a key lies in its place"
+                keys = key_part(table, step.operator).to_pylist()
+                states = state_part(table, step.operator).to_pylist()
+                for key, state in zip(keys, states, strict=True):
+                    name = next(iter(key.values())) if len(key) == 1 else tuple(key.values())
+                    assert name not in found, "a key lies in one place"
+                    found[name] = state
+        return found
+
+    def counted(self, operator: int = 0) -> dict[int, int]:
+        """Place -> rows, as the last manifest counts them; places without any are left out."""
+        rows = self.last.counts[operator].rows
+        assert (self.last.counts[operator].bytes >= 0).all()
+        return {place: int(rows[place]) for place in range(len(rows)) if rows[place]}
+
+
+def in_order(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows sorted by what they say."""
+    return sorted(rows, key=repr)
+
+
+def scrambled(seed: int) -> Callable[[Sequence[pa.Table], Orders], list[Report]]:
+    """Tasks that run in any order and see their payloads in any order; some run twice, and the first attempt counts or
+    the second. As Spark may do it."""
+    chance = random.Random(seed)
+
+    def attempts(run: Callable[[], Iterable[pa.RecordBatch]]) -> list[pa.RecordBatch]:
+        made = [list(run()) for _ in range(chance.choice([1, 1, 2]))]
+        return chance.choice(made)
+
+    def run(frame: Sequence[pa.Table], orders: Orders) -> list[Report]:
+        sent: list[pa.RecordBatch] = []
+        for part in chance.sample(range(len(frame)), len(frame)):
+            sent += attempts(lambda part=part: Router(orders, part).run(iter(frame[part].to_batches())))
+        slots = orders.assignment.slots
+        for depth in range(1, orders.load().depth + 1):
+            passed: list[pa.RecordBatch] = []
+            for slot in chance.sample(range(slots), slots):
+                mine = [row for row in sent if row.column(0)[0].as_py() == slot]
+                chance.shuffle(mine)
+                passed += attempts(lambda slot=slot, mine=mine: SlotTask(orders, slot, depth).run(iter(mine)))  # noqa: B023
+            sent = passed
+        chance.shuffle(sent)
+        return [pickle.loads(row.column(4)[0].as_buffer()) for row in sent if row.column(1)[0].as_py() == REPORT]
+
+    return run
+
+
+def one_operator(operator: Any, *, schema: pa.Schema, outputs: Mapping[str, pa.Schema] | None = None, **how: Any) -> Any:
+    """A program of one input and one keyed operator whose results go to the output "out"."""
+    from headgate.engine.program import ToOutput
+
+    of_step = {name: how.pop(name) for name in ("ttl_micros", "timers", "combine_early", "splits") if name in how}
+    return Program(
+        name=how.pop("name", "job"),
+        inputs=(Input("in", schema, (ToOperator(0),)),),
+        steps=(Step(operator, 1, (ToOutput("out"),), **of_step),),
+        outputs={"out": operator.output_schema, **(outputs or {})},
+        groups=how.pop("groups", 8),
+        **how,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_open_runs() -> None:
+    forget_runs()
+
+
+@pytest.fixture(scope="session")
+def engine() -> Any:
+    """The helpers of this file, by name: tests cannot import a conftest."""
+    import types
+
+    return types.SimpleNamespace(
+        Bench=Bench, Crash=Crash, Crashed=Crashed, Script=Script, in_order=in_order, scrambled=scrambled,
+        one_operator=one_operator,
+    )  # fmt: skip
