@@ -62,12 +62,12 @@ def session(cores: int, shuffle: int, **settings: str) -> Iterator[SparkSession]
         .config("spark.driver.memory", "3g")
         .config("spark.sql.shuffle.partitions", str(shuffle))
         .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
-        .config("spark.log.level", "ERROR")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "OFF")
     )
     for name, value in settings.items():
         builder = builder.config(name.replace("__", "."), value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
     try:
         yield spark
     finally:

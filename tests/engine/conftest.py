@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from headgate.control import Entry, Verdict
 from headgate.engine.driver import Driver, Options
 from headgate.engine.orders import Orders, Report
 from headgate.engine.payload import REPORT
-from headgate.engine.program import Input, Program, Step, ToOperator
+from headgate.engine.program import Input, Program, Step, ToOperator, ToOutput
 from headgate.engine.route import Router
 from headgate.engine.slot import SlotTask
 from headgate.engine.staterows import key_part, state_part, state_schema
@@ -169,7 +170,7 @@ class Bench:
         return [] if table is None else in_order(table.to_pylist())
 
     def state(self, operator: int = 0) -> dict[Any, dict[str, Any]]:
-        """Key -> state of an operator as the last manifest has it; a key in two places, or with a wrong owner, fails."""
+        """Key -> state of an operator as the last manifest has it; fails for a key in two places or with another owner."""
         step = self.program.steps[operator]
         schema = state_schema(step.operator)
         places = Places(self.last.assignment, operator, self.last.shared[operator])
@@ -226,10 +227,10 @@ def scrambled(seed: int) -> Callable[[Sequence[pa.Table], Orders], list[Report]]
     return run
 
 
-def one_operator(operator: Any, *, schema: pa.Schema, outputs: Mapping[str, pa.Schema] | None = None, **how: Any) -> Any:
+def one_operator(
+    operator: Any, *, schema: pa.Schema, outputs: Mapping[str, pa.Schema] | None = None, **how: Any
+) -> Program:
     """A program of one input and one keyed operator whose results go to the output "out"."""
-    from headgate.engine.program import ToOutput
-
     of_step = {name: how.pop(name) for name in ("ttl_micros", "timers", "combine_early", "splits") if name in how}
     return Program(
         name=how.pop("name", "job"),
@@ -249,9 +250,7 @@ def _no_open_runs() -> None:
 @pytest.fixture(scope="session")
 def engine() -> Any:
     """The helpers of this file, by name: tests cannot import a conftest."""
-    import types
-
-    return types.SimpleNamespace(
+    return SimpleNamespace(
         Bench=Bench, Crash=Crash, Crashed=Crashed, Script=Script, in_order=in_order, scrambled=scrambled,
         one_operator=one_operator,
     )  # fmt: skip

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -148,7 +147,7 @@ class Job:
             Step(
                 keyed.operator,
                 depths[number],
-                _frozen(keyed.node),
+                self._frozen(keyed.node),
                 keyed.ttl_micros,
                 keyed.timers,
                 keyed.combine_early,
@@ -173,7 +172,7 @@ class Job:
         )
 
     def _input(self, node: _Node) -> Input:
-        branches = _frozen(node)
+        branches = self._frozen(node)
         form = node.files
         if form is not None and all(isinstance(branch, ToOperator) for branch in branches):
             used: set[str] = set()
@@ -182,13 +181,44 @@ class Job:
                 used.update(self._steps[branch.operator].operator.input_schema.names)
             columns = tuple(name for name in form.schema.names if name in used)
             form = FileFormat(form.format, form.schema, columns, form.options)
+        if form is not None:
+            form = replace(form, lenient=self._lenient(branches))
         return Input(node.name, node.schema, branches, form)
+
+    def _frozen(self, node: _Node) -> tuple[Branch, ...]:
+        """The branches below a node, as the tasks will see them."""
+        made: list[Branch] = []
+        for branch in node.branches:
+            if isinstance(branch, ToOperator | ToOutput):
+                made.append(branch)
+                continue
+            assert branch.function is not None
+            below = self._frozen(branch)
+            if branch.kind == "map":
+                lenient = self._lenient(below)
+                made.append(Mapped(branch.name, branch.function, branch.batch, branch.schema, below, lenient))
+            else:
+                made.append(Filtered(branch.name, branch.function, branch.batch, below))
+        return tuple(made)
+
+    def _lenient(self, branches: tuple[Branch, ...]) -> frozenset[str]:
+        """The key columns of the operators that rows reach from here: what does not fit there becomes null, and is
+        then treated by the rule for bad keys. Nothing, where that rule is to fail."""
+        if self.bad_keys == "fail":
+            return frozenset()
+        names: set[str] = set()
+        for branch in branches:
+            if isinstance(branch, ToOperator):
+                names.update(self._steps[branch.operator].keys)
+            elif isinstance(branch, Filtered):
+                names |= self._lenient(branch.branches)
+        return frozenset(names)
 
     def _depths(self) -> list[int]:
         """How deep each operator is: operators are numbered in the order they were made, so feeders come first."""
         depths = [1] * len(self._steps)
         for number, keyed in enumerate(self._steps):
-            for leaf in leaves(_frozen(keyed.node)):
+            for leaf in leaves(self._frozen(keyed.node)):
                 if isinstance(leaf, ToOperator):
                     depths[leaf.operator] = max(depths[leaf.operator], depths[number] + 1)
         return depths
@@ -477,22 +507,3 @@ class KeyedStream:
         for feeder in self.stream._nodes:
             job._attach(feeder).branches.append(ToOperator(number))
         return Stream(job, [node], operator.output_schema)
-
-
-def _frozen(node: _Node) -> tuple[Branch, ...]:
-    made: list[Branch] = []
-    for branch in node.branches:
-        if isinstance(branch, ToOperator | ToOutput):
-            made.append(branch)
-            continue
-        assert branch.function is not None
-        if branch.kind == "map":
-            made.append(Mapped(branch.name, branch.function, branch.batch, branch.schema, _frozen(branch)))
-        else:
-            made.append(Filtered(branch.name, branch.function, branch.batch, _frozen(branch)))
-    return tuple(made)
-
-
-def fingerprint(identity: Mapping[str, Any]) -> str:
-    """Eight characters that tell jobs apart in file names."""
-    return hashlib.sha256(repr(sorted(identity.items())).encode()).hexdigest()[:8]

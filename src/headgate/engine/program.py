@@ -51,16 +51,18 @@ class ToOutput:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A node: a Python function over whole batches of rows. ``schema`` is what it must return."""
+    """A node: a Python function over whole batches of rows. ``schema`` is what it must return; a value of a
+    ``lenient`` column (a key, where the job does not fail for bad ones) that does not fit becomes null."""
 
     name: str
     function: Callable[[object], object]
     kind: BatchKind
     schema: pa.Schema
     branches: tuple[Branch, ...]
+    lenient: frozenset[str] = frozenset()
 
     def apply(self, rows: pa.Table) -> pa.Table:
-        return conform(_called(self.name, self.function, self.kind, rows), self.schema, self.name)
+        return conform(_called(self.name, self.function, self.kind, rows), self.schema, self.name, self.lenient)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +100,14 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """How the files of an input are read inside the tasks. ``columns``: those that the job uses; None: all."""
+    """How the files of an input are read inside the tasks. ``columns``: those that the job uses; None: all. Values of
+    ``lenient`` columns that do not fit become null."""
 
     format: Literal["parquet", "csv", "json"]
     schema: pa.Schema
     columns: tuple[str, ...] | None = None
     options: Mapping[str, object] = field(default_factory=dict)
+    lenient: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +217,11 @@ def _plain(made: object) -> object:
     return made
 
 
-def conform(rows: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
+def conform(rows: pa.Table, schema: pa.Schema, name: str, lenient: frozenset[str] = frozenset()) -> pa.Table:
     """The rows with exactly these columns, in this order and of these types.
 
-    Raises ``UserFunctionError`` where a column is missing or cannot be cast without loss.
+    Values of ``lenient`` columns that cannot be cast become null. Raises ``UserFunctionError`` where a column is missing
+    or cannot be cast without loss.
     """
     if rows.schema.equals(schema, check_metadata=False):
         return rows
@@ -232,9 +237,23 @@ def conform(rows: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
             try:
                 column = pc.cast(column, wanted.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                if wanted.name in lenient:
+                    columns.append(cast_one_by_one(column, wanted.type))
+                    continue
                 raise UserFunctionError(
                     f"{name!r} must give column {wanted.name!r} as {wanted.type}, got {column.type}, which cannot be "
                     f"cast without loss ({error})"
                 ) from error
         columns.append(column)
     return pa.table(columns, schema=schema)
+
+
+def cast_one_by_one(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """The values that can be cast without loss, null for the others. Slow: for columns that do not fit as a whole."""
+    values = []
+    for value in column:
+        try:
+            values.append(value.cast(kind, safe=True).as_py())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            values.append(None)
+    return pa.array(values, kind)

@@ -329,13 +329,11 @@ class Query:
     def stop(self) -> None:
         """Let the running batch finish, then stop. The job goes on from here when it is started again."""
         finished = self._busy.acquire(timeout=STOP_SECONDS)
-        self._stopping = True
-        try:
-            if self._stream is not None:
-                self._stream.stop()
-        finally:
-            if finished:
-                self._busy.release()
+        self._stopping = True  # a batch that begins after this ends at once
+        if finished:
+            self._busy.release()
+        if self._stream is not None:
+            self._stream.stop()
         self._ended.wait(STOP_SECONDS)
 
     def progress(self) -> dict[str, Any] | None:

@@ -134,7 +134,7 @@ class Router:
             column = rows.column(name)
             if column.null_count:
                 step = program.steps[operator].operator.name
-                reason = f"null in key column {name!r} of {step!r}"
+                reason = f"null, or no {column.type}, in key column {name!r} of {step!r}"
                 rows = self._turn_away(given, rows, pc.is_null(column), reason, program.bad_keys)
         return rows
 

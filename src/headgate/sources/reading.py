@@ -12,7 +12,7 @@ import pyarrow.json
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from headgate.engine.program import FileFormat
+from headgate.engine.program import FileFormat, cast_one_by_one
 from headgate.errors import SourceError
 
 ROWS_AT_ONCE = 1 << 20
@@ -44,14 +44,15 @@ def read_file(path: str, form: FileFormat) -> Iterator[pa.Table]:
                 if missing:
                     raise SourceError.columns(path, missing, file.schema_arrow.names)
                 for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=names, use_threads=True):
-                    yield _fitted(pa.Table.from_batches([batch]), schema, path)
+                    yield _fitted(pa.Table.from_batches([batch]), schema, path, form.lenient)
             return
         with filesystem.open_input_stream(inner) as stream:
             if form.format == "csv":
+                types = {one.name: pa.string() if one.name in form.lenient else one.type for one in schema}
                 convert = pyarrow.csv.ConvertOptions(
-                    column_types=schema, include_columns=names, strings_can_be_null=True
+                    column_types=types, include_columns=names, strings_can_be_null=True
                 )
-                yield _fitted(pyarrow.csv.read_csv(stream, convert_options=convert), schema, path)
+                yield _fitted(pyarrow.csv.read_csv(stream, convert_options=convert), schema, path, form.lenient)
             else:
                 options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
                 yield _fitted(pyarrow.json.read_json(stream, parse_options=options), schema, path)
@@ -59,7 +60,7 @@ def read_file(path: str, form: FileFormat) -> Iterator[pa.Table]:
         raise SourceError.unreadable(path, form.format, error) from error
 
 
-def _fitted(table: pa.Table, schema: pa.Schema, path: str) -> pa.Table:
+def _fitted(table: pa.Table, schema: pa.Schema, path: str, lenient: frozenset[str] = frozenset()) -> pa.Table:
     table = table.select(schema.names)
     if table.schema.equals(schema, check_metadata=False):
         return table
@@ -69,6 +70,9 @@ def _fitted(table: pa.Table, schema: pa.Schema, path: str) -> pa.Table:
             try:
                 column = pc.cast(column, wanted.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                if wanted.name in lenient:
+                    columns.append(cast_one_by_one(column, wanted.type))
+                    continue
                 raise SourceError.types(path, wanted.name, wanted.type, column.type, error) from error
         columns.append(column)
     return pa.table(columns, schema=schema)

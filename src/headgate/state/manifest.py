@@ -209,7 +209,7 @@ def assignment_from_json(fields: Mapping[str, Any]) -> Assignment:
 
 
 ZLIB_LEVEL = 1
-"""Manifests are written once per batch and read once per start, so the fastest level: counts shrink to a third."""
+"""Manifests are written once per batch and read once per start, so the fastest level."""
 
 
 def _packed(array: NDArray[Any]) -> str:

@@ -38,8 +38,8 @@ CHUNK_BYTES = 64 * 2**20
 GROWTH = 1.0
 """How much larger than what was taken in so far the next older reference may be to be taken in too.
 
-With 1, a row is rewritten log2 times. Measured: rewriting a row costs about as much as looking it up in one more run,
-and merging more eagerly (2: 1.7 times the rewriting, two thirds of the references) gains nothing.
+With 1, sizes double and a row is rewritten log2 times. Larger means fewer references to look into and more rewriting:
+with 2, sizes triple (two thirds of the references) and a row is rewritten up to log1.5 times (1.7 times as often).
 """
 
 MAX_REFS = 16

@@ -325,8 +325,8 @@ def _fixed(array: Numbers) -> Numbers:
 
 
 PROBES = 6
-"""Guesses by proportion before a search falls back to halving. Hashes are spread evenly, so that three or four find a
-key among millions; a few more cost nothing, and halving bounds the search where they are not."""
+"""Guesses by proportion before a search falls back to halving. Hashes are spread evenly, and then about
+log2(log2(rows)) guesses find a key, five among ten million; halving bounds the search where they are not."""
 
 
 @compiled
