@@ -46,7 +46,7 @@ fast:
 lock: $(STAMP) ## compile requirements.lock anew
 	@$(BIN)/python -m pip install --quiet uv
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 \
-	  --group dev --extra spark pyproject.toml -o requirements.lock --custom-compile-command "make lock"
+	  --group dev --extra spark --extra prometheus --extra polars pyproject.toml -o requirements.lock --custom-compile-command "make lock"
 
 clean: ## remove what the commands made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -124,7 +124,9 @@ def main() -> None:
         "Timed by Spark (triggerExecution) on both sides. The ratio is that of medians within a round, its median over "
         "rounds. Final counts and sums are compared with pyarrow's.",
         claims=[
-            Claim("at most 1.5 times Spark's native batch, rows of the JVM", times(ratio["rows"]), ratio["rows"] <= 1.5),
+            Claim(
+                "at most 1.5 times Spark's native batch, rows of the JVM", times(ratio["rows"]), ratio["rows"] <= 1.5
+            ),
             Claim("the same, files read by the tasks", times(ratio["files"]), ratio["files"] <= 1.5),
         ],
         tables=[table, phases],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import headgate
 from headgate.planners import PLANNERS
 
@@ -10,39 +13,66 @@ PUBLIC = [
     "Assignment",
     "AssignmentError",
     "Balance",
+    "Batch",
+    "CheckpointError",
     "COLA",
+    "Context",
+    "count",
+    "delta",
     "DLBH",
     "DLBL",
+    "Entry",
     "Figures",
     "Flux",
     "Hash",
     "HeadgateError",
     "InputError",
+    "Job",
+    "JobError",
+    "key_hash",
+    "KeyCollisionError",
+    "KeyedStream",
     "KeyTypeError",
-    "LLFD",
-    "LPTF",
     "Limits",
     "LimitsError",
+    "LLFD",
+    "LPTF",
+    "max",
+    "mean",
+    "measure",
     "MILP",
+    "min",
     "MinMig",
     "MinTable",
     "Mixed",
     "MixedBF",
     "Move",
+    "Pickled",
     "Pins",
     "Plan",
     "Planner",
+    "Policy",
+    "Query",
+    "QueryError",
     "Readj",
+    "RowError",
+    "Rows",
     "Simple",
+    "SinkError",
+    "sinks",
     "Snapshot",
     "SnapshotError",
     "SolverError",
+    "SourceError",
+    "sources",
+    "StateError",
     "StateWindow",
+    "Stream",
+    "sum",
     "Traffic",
+    "Update",
+    "UserFunctionError",
     "__version__",
-    "delta",
-    "key_hash",
-    "measure",
 ]
 
 
@@ -59,3 +89,9 @@ def test_every_planner_is_public_and_named_once() -> None:
 
 def test_the_version() -> None:
     assert headgate.__version__ == "0.1.0"
+
+
+def test_nothing_of_spark_is_loaded_before_it_is_used() -> None:
+    program = "import sys, headgate; headgate.Mixed; print(any(name.startswith('pyspark') for name in sys.modules))"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "False"

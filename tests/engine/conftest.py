@@ -170,7 +170,7 @@ class Bench:
         return [] if table is None else in_order(table.to_pylist())
 
     def state(self, operator: int = 0) -> dict[Any, dict[str, Any]]:
-        """Key -> state of an operator as the last manifest has it; fails for a key in two places or with another owner."""
+        """Key -> state of an operator as the last manifest has it; a key must lie once, and with its owner."""
         step = self.program.steps[operator]
         schema = state_schema(step.operator)
         places = Places(self.last.assignment, operator, self.last.shared[operator])

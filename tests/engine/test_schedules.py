@@ -171,9 +171,7 @@ class Keyed:
         by_key: dict[Any, list[Row]] = {}
         for row in rows:
             by_key.setdefault(self.key(row), []).append(row)
-        self.kept = {
-            key: kept for key, kept in self.kept.items() if self.ttl is None or kept.expires is None or kept.expires > now
-        }
+        self.kept = {key: kept for key, kept in self.kept.items() if kept.expires is None or kept.expires > now}
         results: list[Row] = []
         for key in {**by_key, **self.kept}:
             kept = self.kept.get(key)
@@ -220,7 +218,8 @@ class Model:
         if self.greatest is not None:
             reached = self.greatest - SLACK
             self.watermark = reached if self.watermark is None else max(reached, self.watermark)
-        self.greatest = max([row["at"] for row in rows] + ([] if self.greatest is None else [self.greatest]), default=None)
+        known = [] if self.greatest is None else [self.greatest]
+        self.greatest = max([*known, *(row["at"] for row in rows)], default=None)
         behind = self.watermark
         on_time = [row for row in rows if behind is None or row["at"] >= behind]
         self.late = len(rows) - len(on_time)

@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from headgate.cli.demo import demo
 from headgate.cli.plan import plan
 from headgate.cli.show import plain
+from headgate.cli.state import state
 from headgate.errors import HeadgateError, InputError
 
 BAD_INPUT = 2
@@ -121,3 +122,4 @@ def headgate(
 
 app.command("plan")(plan)
 app.command("demo")(demo)
+app.command("state")(state)

@@ -122,7 +122,7 @@ class Driver:
             self._deliver(last)  # committed before a crash, perhaps not delivered
             return
         if committed != number - 1:
-            raise CheckpointError.gap(self.checkpoint.files.root, number - 1, committed)
+            raise CheckpointError.gap(self.checkpoint.files.root, committed + 1, number)
         mark = time.perf_counter()
         plan = self._plan(number, flush)
         phases["plan"] = time.perf_counter() - mark

@@ -133,7 +133,7 @@ class OperatorBatch:
             keys=len(touched.hash),
             seconds=self.seconds,
             fired=int((touched.fired_event | touched.fired_processing).sum()),
-            expired=len(expired[0]),
+            expired=len(expired[0]) + int((self._lapsed(moved_in) & ~np.isin(hashes_of(moved_in), touched.hash)).sum()),
             copied_bytes=copied,
             partials=partials,
         )
@@ -216,7 +216,7 @@ class OperatorBatch:
         )  # fmt: skip
         expired = self._expire(touched, refs)
         if self.step.timers:
-            touched = self._with_timers(touched, refs, expired[1])
+            touched = self._with_timers(touched, refs, moved_in, expired[1])
         order = grouping.order
         return touched, rows.take(pa.array(order)) if len(order) else rows, expired
 
@@ -226,34 +226,49 @@ class OperatorBatch:
         if self.step.ttl_micros is None:
             return np.empty(0, dtype=np.int32), nothing()
         touched.present[touched.stored & (timer_of(touched.state, "expires", NEVER) <= orders.now)] = False
-        place, hashes = due(
-            orders.files, refs, self.schema, "expires", after=orders.last_now, upto=orders.now,
-            fresh_from=orders.batch - 1,
-        )  # fmt: skip
+        place, hashes = self._due(refs, "expires", orders.last_now, orders.now)
         rest = ~np.isin(hashes, touched.hash)
         return place[rest], hashes[rest]
 
-    def _with_timers(self, touched: _Keys, refs: tuple[Ref, ...], expired: I64) -> _Keys:
+    def _due(self, refs: tuple[Ref, ...], kind: Timer, after: int, upto: int) -> tuple[I32, I64]:
+        """What is due of the keys that were here and stay; those that change place have a row at the old one still."""
+        orders = self.orders
+        place, hashes = due(
+            orders.files, refs, self.schema, kind, after=after, upto=upto, fresh_from=orders.batch - 1
+        )
+        stays = ~np.isin(hashes, self.relocation.hash)
+        return place[stays], hashes[stays]
+
+    def _lapsed(self, moved_in: pa.Table) -> Bool:
+        """Which of the keys that move in have expired on the way."""
+        if self.step.ttl_micros is None:
+            return np.zeros(moved_in.num_rows, dtype=np.bool_)
+        return np.asarray(timer_of(moved_in, "expires", NEVER) <= self.orders.now)
+
+    def _with_timers(self, touched: _Keys, refs: tuple[Ref, ...], moved_in: pa.Table, expired: I64) -> _Keys:
         """Keys whose timers are due join those that have rows."""
         orders = self.orders
         spans: dict[Timer, tuple[int, int]] = {
             "event": (orders.last_watermark, orders.watermark),
             "processing": (orders.last_now, orders.now),
         }
-        found = {
-            kind: due(orders.files, refs, self.schema, kind, after=after, upto=upto, fresh_from=orders.batch - 1)
-            for kind, (after, upto) in spans.items()
-        }
-        place = np.concatenate([places for places, _ in found.values()])
-        hashes = np.concatenate([keys for _, keys in found.values()])
+        found = [self._due(refs, kind, after, upto) for kind, (after, upto) in spans.items()]
+        if moved_in.num_rows:
+            lasting = moved_in.filter(pa.array(~self._lapsed(moved_in)))
+            for kind, (_, upto) in spans.items():
+                fires = hashes_of(lasting)[timer_of(lasting, kind, NEVER) <= upto]
+                found.append((self.places.of(fires), fires))
+        place = np.concatenate([places for places, _ in found])
+        hashes = np.concatenate([keys for _, keys in found])
         extra = ~np.isin(hashes, touched.hash) & ~np.isin(hashes, expired)
         extra_hash, first = np.unique(hashes[extra], return_index=True)
         extra_place = place[extra][first]
         order = np.lexsort((extra_hash, extra_place))
         extra_place, extra_hash = extra_place[order], extra_hash[order]
         if len(extra_hash):
-            more = lookup(orders.files, refs, self.schema, extra_place, extra_hash)
-            more_keys = key_part(more.table, self.operator)
+            there = lookup(orders.files, refs, self.schema, extra_place, extra_hash)
+            more, present = _overlaid(there.table, np.array(there.present), extra_hash, moved_in)
+            more_keys = key_part(more, self.operator)
             place = np.concatenate([touched.place, extra_place])
             hashes = np.concatenate([touched.hash, extra_hash])
             order = np.lexsort((hashes, place))
@@ -265,9 +280,9 @@ class OperatorBatch:
                 hashes[order],
                 np.concatenate([touched.counts, zeros])[order],
                 pa.concat_tables([touched.keys, more_keys.cast(touched.keys.schema)]).take(index),
-                pa.concat_tables([touched.state, more.table]).take(index),
-                np.concatenate([touched.stored, more.present])[order],
-                np.concatenate([touched.present, more.present])[order],
+                pa.concat_tables([touched.state, more]).take(index),
+                np.concatenate([touched.stored, present])[order],
+                np.concatenate([touched.present, present])[order],
                 np.zeros(count, dtype=np.bool_),
                 np.zeros(count, dtype=np.bool_),
             )
@@ -354,7 +369,7 @@ class OperatorBatch:
             changes.append((touched.place, keep.astype(np.int64) - had, new_bytes - old_bytes))
         if moved_in.num_rows:
             hashes = hashes_of(moved_in)
-            idle = ~np.isin(hashes, touched.hash)
+            idle = ~np.isin(hashes, touched.hash) & ~self._lapsed(moved_in)
             at = np.searchsorted(moving.hash, hashes)
             sizes = row_bytes(moved_in)
             changes.append((moving.source_place[at], np.full(len(at), -1), -sizes))
@@ -443,11 +458,12 @@ def _arranged(schema: pa.Schema, places: list[I32], tables: list[pa.Table]) -> t
     """All rows to be written, ascending by (place, hash)."""
     if not tables:
         return np.empty(0, dtype=np.int32), schema.empty_table()
-    if len(tables) == 1:
-        return places[0], tables[0]
     place = np.concatenate(places).astype(np.int32)
     table = pa.concat_tables(tables).combine_chunks()
-    order = np.lexsort((hashes_of(table), place))
+    hashes = hashes_of(table)
+    if ((place[1:] > place[:-1]) | ((place[1:] == place[:-1]) & (hashes[1:] > hashes[:-1]))).all():
+        return place, table
+    order = np.lexsort((hashes, place))
     return place[order], table.take(pa.array(order))
 
 

@@ -220,8 +220,8 @@ def _plain(made: object) -> object:
 def conform(rows: pa.Table, schema: pa.Schema, name: str, lenient: frozenset[str] = frozenset()) -> pa.Table:
     """The rows with exactly these columns, in this order and of these types.
 
-    Values of ``lenient`` columns that cannot be cast become null. Raises ``UserFunctionError`` where a column is missing
-    or cannot be cast without loss.
+    Values of ``lenient`` columns that cannot be cast become null. Raises ``UserFunctionError`` where a column is
+    missing or cannot be cast without loss.
     """
     if rows.schema.equals(schema, check_metadata=False):
         return rows
