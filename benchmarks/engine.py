@@ -125,7 +125,7 @@ class Course:
 
     def median(self, warm: int = WARM) -> float:
         """Seconds of a batch after warm-up: half took longer."""
-        return statistics.median(self.seconds[warm:].tolist())
+        return float(statistics.median(self.seconds[warm:].tolist()))
 
     def phase(self, name: str, warm: int = WARM) -> float:
         """The median of one of headgate's own timers."""

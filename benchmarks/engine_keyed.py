@@ -98,7 +98,7 @@ class Counter(StatefulProcessor):
         timerValues: Any,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         """Called for each key of a batch."""
-        n, total = self.sums.get() if self.sums.exists() else (0, 0)
+        n, total = self.sums.get() or (0, 0)
         for frame in rows:
             n += len(frame)
             total += int(frame["v"].sum())

@@ -19,6 +19,7 @@ At a shift all keys change places in the distribution. The batch of a shift runs
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -177,6 +178,7 @@ class Outcome:
 
     @property
     def bound(self) -> F64:
+        """Seconds that each batch takes at least."""
         return self.skewed.bound(splits=self.splits)[: len(self.course.seconds)]
 
     @property
@@ -188,7 +190,8 @@ class Outcome:
     def placement(self) -> F64:
         """What the placement of each batch allows, as a share of the bound."""
         fullest = np.array([max(each["slot_rows"]) for each in self.course.progress], dtype=float)
-        return self.bound / SERVICE / fullest
+        allowed: F64 = self.bound / SERVICE / fullest
+        return allowed
 
     @property
     def fixed(self) -> float:
@@ -209,7 +212,7 @@ class Outcome:
         """For each shift after the first, the intervals until the placement has recovered: 0 if it did not suffer."""
         taken = []
         starts = [*np.flatnonzero(self.skewed.is_shift)[1:].tolist(), len(self.placement)]
-        for start, end in zip(starts[:-1], starts[1:], strict=True):
+        for start, end in itertools.pairwise(starts):
             good = np.flatnonzero(self.placement[start:end] >= RECOVERED)
             taken.append(int(good[0]) if len(good) else end - start)
         return taken
@@ -259,7 +262,7 @@ def picture(outcomes: dict[tuple[float, bool], list[Outcome]], setting: Setting)
         for one in made:
             at.plot(np.arange(len(one.shares)), one.shares, marker="o", markersize=3, label=one.side)
         for shift in np.flatnonzero(made[0].skewed.is_shift):
-            at.axvline(shift, color="grey", linestyle=":", linewidth=0.8)
+            at.axvline(float(shift), color="grey", linestyle=":", linewidth=0.8)
         at.axhline(0.9, color="black", linewidth=0.6, linestyle="--")
         kind = "combinable, keys split" if combinable else "function per key"
         finish(at, title=f"Zipf {z}, {kind}", xlabel="batch", ylabel="share of the bound", ylim=(0, 1.05))
@@ -333,19 +336,19 @@ def main() -> None:
     report = Report(
         name="engine_skew",
         title="Skew: throughput as a share of what perfect balance allows",
-        setup=f"{SLOTS} slots on local[{SLOTS}], {KEYS:,} keys, {setting.rows:,} tuples a batch of {SERVICE * 1e3:g} ms "
-        f"each (a balanced batch sleeps {setting.rows * SERVICE / SLOTS:.2f} s), all keys change places every "
+        setup=f"{SLOTS} slots on local[{SLOTS}], {KEYS:,} keys, {setting.rows:,} tuples a batch of "
+        f"{SERVICE * 1e3:g} ms each (a balanced batch sleeps {setting.rows * SERVICE / SLOTS:.2f} s), all keys change places every "
         f"{setting.every} batches. Bound: service time x max(tuples / {SLOTS}, tuples of the hottest key), for the "
         "combinable operator without the hottest key. A batch is what Spark measures (triggerExecution), with all "
-        f"that is not emulated. The first batch of each query does not count. Spark's twin gets {setting.spark} batches. "
-        "Counts and sums of all keys are compared with pyarrow's.",
+        f"that is not emulated. The first batch of each query does not count. Spark's twin gets {setting.spark} "
+        "batches. Counts and sums of all keys are compared with pyarrow's.",
         claims=claims,
         tables=[table],
         parameters={"rows": setting.rows, "batches": setting.batches, "every": setting.every, "service_s": SERVICE},
         seed=options.seed,
         notes=[
-            f"Recovery counts the batches from a shift to the first whose placement allows {RECOVERED:.0%} of the bound: "
-            f"{', '.join(map(str, recovered)) or 'no shift after the first'}. 1 is the least a controller can do that "
+            f"Recovery counts the batches from a shift to the first whose placement allows {RECOVERED:.0%} of the "
+            f"bound: {', '.join(map(str, recovered)) or 'no shift after the first'}. 1 is the least a controller can do that "
             "does not see the future.",
             "Spark's twin also pays pandas for every key; its sleeping alone is that of hashing.",
         ],

@@ -30,7 +30,7 @@ from headgate import control
 from headgate.engine.program import Filtered, Input, Mapped, Program, Step, ToOperator, ToOutput
 from headgate.operators import NO_TIMER, NO_WATERMARK, Aggregation, PerKey, Update, Vectorised, count, max_, min_, sum_
 from headgate.routing import Assignment, Places, key_hash
-from headgate.testing import CRASH_POINTS
+from headgate.testing import CRASH_POINTS, CrashPoints
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MICRO = dt.timedelta(microseconds=1)
@@ -475,6 +475,7 @@ class Schedule:
                 self.attempt(number, rows, turn.seed)
             except self.engine.Crashed:
                 bench.restart(migration=migration)
+            bench.driver.crash = CrashPoints()
         self.attempt(number, rows, turn.seed)
         if turn.retain:
             bench.driver.checkpoint.retain(2)

@@ -20,6 +20,7 @@ from headgate.cli.demo import demo
 from headgate.cli.plan import plan
 from headgate.cli.show import plain
 from headgate.cli.state import state
+from headgate.cli.top import top
 from headgate.errors import HeadgateError, InputError
 
 BAD_INPUT = 2
@@ -123,3 +124,4 @@ def headgate(
 app.command("plan")(plan)
 app.command("demo")(demo)
 app.command("state")(state)
+app.command("top")(top)

@@ -51,7 +51,15 @@ class Glyphs:
 
     @classmethod
     def of(cls, console: Console) -> Glyphs:
-        return cls("->", "#", "") if console.options.ascii_only else cls("→", "█", EIGHTHS)
+        return cls.plain() if console.options.ascii_only else cls.rich()
+
+    @classmethod
+    def plain(cls) -> Glyphs:
+        return cls("->", "#", "")
+
+    @classmethod
+    def rich(cls) -> Glyphs:
+        return cls("→", "█", EIGHTHS)
 
     def bar(self, share: float, width: int) -> str:
         """A bar of ``share`` of the width; something wherever there is anything."""

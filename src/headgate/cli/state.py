@@ -167,7 +167,8 @@ def show_shares(console: Console, shares: Sequence[Share], manifest: Manifest, *
         rows, size = sum(share.rows for share in parts), sum(share.state_bytes for share in parts)
         head = f"{name} in version {manifest.batch}: {rows:,} rows, {show.size_of(size)}"
         say(console, head, "bold")
-        table = _table("slot", "rows", "state", "share", "key groups", "pins", "runs", "")
+        draining = any(share.draining for share in parts)
+        table = _table("slot", "rows", "state", "share", "key groups", "pins", "runs", *([""] if draining else []))
         for share in parts:
             table.add_row(
                 "split" if share.slot == SHARED else str(share.slot),
@@ -177,7 +178,7 @@ def show_shares(console: Console, shares: Sequence[Share], manifest: Manifest, *
                 f"{len(share.groups):,}",
                 f"{share.pins:,}",
                 f"{share.runs:,}",
-                "draining" if share.draining else "",
+                *(["draining" if share.draining else ""] if draining else []),
             )
         show.show_whole(console, table)
         if groups:

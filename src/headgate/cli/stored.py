@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.control import Entry
-from headgate.errors import CheckpointError, HeadgateError, InputError
+from headgate.errors import CheckpointError, HeadgateError, InputError, StateError
 from headgate.state import Checkpoint, Files
 from headgate.state.checkpoint import FORMAT, JOB
+from headgate.state.ownership import FILE as OWNER
 from headgate.state.ownership import LEASE_SECONDS, Ownership, is_running
 
 STORE = "headgate"
@@ -67,7 +68,12 @@ class Runner:
 
 def runner(checkpoint: Checkpoint, *, clock: Callable[[], float] = time.time, host: str | None = None) -> Runner:
     """Who runs the query of a checkpoint: by the process where it is on this host, else by its last sign of life."""
-    owner = Ownership(checkpoint.files, clock).current()
+    try:
+        owner = Ownership(checkpoint.files, clock).current()
+    except StateError:
+        if checkpoint.files.exists(OWNER):
+            raise
+        owner = None  # it was released between two looks
     if owner is None:
         return Runner(False, "stopped: no process runs this query")
     who = f"process {owner.pid} on host {owner.host}"

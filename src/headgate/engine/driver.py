@@ -293,7 +293,7 @@ class Driver:
     def _manifest(self, plan: BatchPlan, orders: Orders, reports: Sequence[Report], last: Manifest | None) -> Manifest:
         owners = dict(orders.layout.owners)
         counts = [
-            _sized(last.counts[number] if last is not None else None, orders.places(number).count)
+            Counts.sized(last.counts[number] if last is not None else None, orders.places(number).count)
             for number in range(len(self.program.steps))
         ]
         written: list[Written] = []
@@ -301,10 +301,9 @@ class Driver:
         for report in reports:
             if isinstance(report, SlotReport):
                 owners[report.operator, report.slot] = report.refs
-                rows, size = counts[report.operator]
-                inside = report.place < len(rows)  # the places of slots taken away count no more
-                np.add.at(rows, report.place[inside], report.rows_delta[inside])
-                np.add.at(size, report.place[inside], report.bytes_delta[inside])
+                counts[report.operator] = counts[report.operator].changed(
+                    report.place, report.rows_delta, report.bytes_delta
+                )
                 continue
             written += report.written
             if isinstance(report, RouteReport):
@@ -319,7 +318,7 @@ class Driver:
             assignment=plan.assignment,
             layout=Layout({owner: refs for owner, refs in sorted(owners.items()) if refs}),
             shared=plan.shared,
-            counts=tuple(Counts(rows, np.maximum(size, 0)) for rows, size in counts),
+            counts=tuple(counts),
             event_times=event_times,
             watermark=plan.watermark,
             now=plan.now,
@@ -417,15 +416,6 @@ def _instant(micros: int | None) -> str | None:
     if micros is None or micros >= END_OF_INPUT:
         return None
     return datetime.fromtimestamp(micros / 1e6, UTC).isoformat()
-
-
-def _sized(counts: Counts | None, places: int) -> tuple[I64, I64]:
-    """Rows and bytes per place, for as many places as there are now."""
-    rows, size = np.zeros(places, dtype=np.int64), np.zeros(places, dtype=np.int64)
-    if counts is not None:
-        shared = min(places, len(counts.rows))
-        rows[:shared], size[:shared] = counts.rows[:shared], counts.bytes[:shared]
-    return rows, size
 
 
 def _said(entry: Mapping[str, Any]) -> str:
