@@ -70,6 +70,8 @@ class StateColumns:
         """Read a declaration. Raises ``InputError`` that names the column and what can be written instead."""
         if isinstance(declared, StateColumns):
             return declared
+        if declared is Pickled:
+            declared = Pickled()
         if isinstance(declared, Pickled):
             schema = pa.schema([pa.field(PICKLED_COLUMN, pa.large_binary())])
             return cls(schema, (None,), "pickled", declared.make)

@@ -24,8 +24,9 @@ import pyarrow as pa
 
 from headgate.arrays import I64, Bool
 from headgate.errors import InputError, UserFunctionError, listing
-from headgate.operators.columns import Declaration, StateColumns, check_names, output_columns
+from headgate.operators.columns import StateColumns
 from headgate.operators.contract import Clock, KeyedInput, KeyedOutput
+from headgate.operators.function import KeyedFunction
 from headgate.operators.rows import Columns, Context, Moment, Rows, first_row, key_values, spent
 from headgate.operators.values import misfit, shown, table_of
 
@@ -37,7 +38,7 @@ Values = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PerKey:
+class PerKey(KeyedFunction):
     """A keyed operator made of a function that is called once per key and batch.
 
     ``function(key, rows, state)``: the key's value (a tuple for several key columns), its ``Rows``, and its state, a
@@ -50,51 +51,11 @@ class PerKey:
     ``InputError`` that names the column and the key.
     """
 
-    name: str
-    function: Callable[..., Any]
-    input_schema: pa.Schema
-    key_names: tuple[str, ...]
-    state: StateColumns
-    output_schema: pa.Schema
     takes_context: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        check_names(self.name, self.input_schema, self.key_names, self.state.schema)
+        super(PerKey, self).__post_init__()  # slots=True makes another class, which bare super misses
         object.__setattr__(self, "takes_context", _takes_context(self.name, self.function))
-
-    @classmethod
-    def of(
-        cls,
-        function: Callable[..., Any],
-        *,
-        name: str,
-        input_schema: pa.Schema,
-        key_names: Sequence[str],
-        state: Declaration | StateColumns,
-        output: Declaration,
-    ) -> PerKey:
-        """Make one from declarations as users write them. Raises ``InputError`` for what cannot be used."""
-        return cls(name, function, input_schema, tuple(key_names), StateColumns.of(state), output_columns(output))
-
-    @property
-    def state_schema(self) -> pa.Schema:
-        return self.state.schema
-
-    @property
-    def combines(self) -> bool:
-        return False
-
-    @property
-    def partial_schema(self) -> pa.Schema:
-        return self.input_schema
-
-    def early(self, rows: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
-        """The rows as they are: a function cannot be applied early."""
-        return rows, hashes
-
-    def combine(self, partials: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
-        """The rows as they are."""
-        return partials, hashes
 
     def process(self, given: KeyedInput, clock: Clock | None) -> KeyedOutput:
         """Call the function for every key. Without a clock, ``seconds`` is None."""

@@ -8,7 +8,6 @@ def on_batch(batch):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +18,9 @@ from numpy.typing import ArrayLike
 
 from headgate.arrays import I64, Bool
 from headgate.errors import InputError, UserFunctionError, listing
-from headgate.operators.columns import Declaration, StateColumns, check_names, output_columns, type_name
+from headgate.operators.columns import StateColumns, type_name
 from headgate.operators.contract import Clock, KeyedInput, KeyedOutput
+from headgate.operators.function import KeyedFunction
 from headgate.operators.rows import first_row, key_values, spent
 
 
@@ -87,7 +87,7 @@ class SomeKey:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Vectorised:
+class Vectorised(KeyedFunction):
     """A keyed operator made of a function over all keys of a batch.
 
     The function must give the same for the same batch, because a batch may be replayed. How keys are spread over calls
@@ -96,54 +96,13 @@ class Vectorised:
     the column.
     """
 
-    name: str
-    function: Callable[[Batch], Any]
-    input_schema: pa.Schema
-    key_names: tuple[str, ...]
-    state: StateColumns
-    output_schema: pa.Schema
-
     def __post_init__(self) -> None:
-        check_names(self.name, self.input_schema, self.key_names, self.state.schema)
+        super(Vectorised, self).__post_init__()  # slots=True makes another class, which bare super misses
         if self.state.kind == "pickled":
             raise InputError(
                 f"operator {self.name!r} is vectorised, and its state must be typed columns, got Pickled: declare "
                 "columns, or use a function per key"
             )
-
-    @classmethod
-    def of(
-        cls,
-        function: Callable[[Batch], Any],
-        *,
-        name: str,
-        input_schema: pa.Schema,
-        key_names: Sequence[str],
-        state: Declaration | StateColumns,
-        output: Declaration,
-    ) -> Vectorised:
-        """Make one from declarations as users write them. Raises ``InputError`` for what cannot be used."""
-        return cls(name, function, input_schema, tuple(key_names), StateColumns.of(state), output_columns(output))
-
-    @property
-    def state_schema(self) -> pa.Schema:
-        return self.state.schema
-
-    @property
-    def combines(self) -> bool:
-        return False
-
-    @property
-    def partial_schema(self) -> pa.Schema:
-        return self.input_schema
-
-    def early(self, rows: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
-        """The rows as they are: a function cannot be applied early."""
-        return rows, hashes
-
-    def combine(self, partials: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
-        """The rows as they are."""
-        return partials, hashes
 
     def process(self, given: KeyedInput, clock: Clock | None) -> KeyedOutput:
         """Call the function once, or not at all when there are no keys. What single keys cost is not known."""
