@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: help install java demo test check format lint types imports fast lock clean
+.PHONY: help install java demo test test-faults check format lint types imports fast lock clean
 
 help: ## list the commands
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 install: $(STAMP) ## set up .venv from the lock file (once)
 
@@ -23,12 +23,15 @@ $(STAMP): requirements.lock pyproject.toml
 java: ## check for Java 17 or newer; install it where that is possible
 	@bash tools/java.sh
 
-demo: install ## watch the planners level a skewed stream
-	@bash tools/java.sh || echo "going on without Java: the planners need none (make test does)"
+demo: install ## watch a skewed word count on Spark level out
+	@bash tools/java.sh || { echo "without Java there is still the race of the planners: $(BIN)/headgate race"; exit 1; }
 	@$(BIN)/headgate demo
 
 test: install java ## run every test
 	@$(BIN)/python -m pytest -n $(JOBS)
+
+test-faults: install java ## kill the driver more than 60 times, in many minutes, and compare
+	@HEADGATE_FAULTS=full $(BIN)/python -m pytest -s tests/integration/test_crashes.py
 
 check: install format lint types imports fast ## format, lint, types, import rules, fast tests
 

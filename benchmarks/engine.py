@@ -159,6 +159,11 @@ def run_headgate(job: hg.Job, spark: SparkSession, checkpoint: Path, **options: 
     told: list[dict[str, Any]] = []
     options.setdefault("trigger", "available now")
     query = job.start(spark, checkpoint=str(checkpoint), listeners=[told.append], **options)
+    return timed_stream(spark, job, query, told)
+
+
+def timed_stream(spark: SparkSession, job: hg.Job, query: hg.Query, told: list[dict[str, Any]]) -> Course:
+    """Wait for a query that was just started; ``told`` is what its listener gathers."""
     stream = next(each for each in spark.streams.active if (each.name or "").startswith(f"headgate-{job.name}-"))
     query.await_termination()
     return Course(_timed(stream), tuple(told))

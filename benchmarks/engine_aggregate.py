@@ -122,10 +122,11 @@ def main() -> None:
         name="engine_aggregate",
         title="Running count and sum: headgate against Spark's streaming aggregation",
         setup=f"{batches} batches of {rows:,} rows in {FILES} Parquet files each, {options.keys:,} keys drawn evenly, "
-        f"local[{CORES}], {SLOTS} slots or shuffle partitions, update mode. Spark writes to its noop sink; headgate "
-        "writes its results to files, commits them, and reads them back on the driver. A batch is timed by Spark "
-        f"(triggerExecution) on both sides; medians over all batches of {rounds - 1} queries each, the sides taking "
-        "turns, after one query each that does not count. Counts and sums of all keys are compared with pyarrow's.",
+        f"local[{CORES}], {SLOTS} slots or shuffle partitions, update mode. Spark writes to its noop sink; "
+        "headgate writes its results to files, commits them, and reads them back on the driver. A batch is timed by "
+        f"Spark (triggerExecution) on both sides; medians over all batches of {rounds - 1} queries each, the sides "
+        "taking turns, after one query each that does not count. Counts and sums of all keys are compared with "
+        "pyarrow's.",
         claims=[
             Claim("from Parquet at least 2 times Spark's better store", times(files), files >= 2),
             Claim("from rows of the JVM at least on a par", times(through), through >= 1),

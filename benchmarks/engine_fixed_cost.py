@@ -119,10 +119,10 @@ def main() -> None:
         name="engine_fixed_cost",
         title="The fixed cost of a batch: headgate against Spark's own stateful batch",
         setup=f"Count and sum per key, batches of {options.rows:,} rows in one Parquet file, {options.keys:,} keys, "
-        f"local[{CORES}], {SLOTS} slots or shuffle partitions. {rounds} rounds in which each side goes on from its "
-        f"checkpoint over {PER_ROUND} batches; the first round and the first {WARM} batches of each do not count. "
-        "Timed by Spark (triggerExecution) on both sides. The ratio is that of medians within a round, its median over "
-        "rounds. Final counts and sums are compared with pyarrow's.",
+        f"local[{CORES}], {SLOTS} slots or shuffle partitions. {rounds} rounds in which each side goes on from "
+        f"its checkpoint over {PER_ROUND} batches; the first round and the first {WARM} batches of each do not "
+        "count. Timed by Spark (triggerExecution) on both sides. The ratio is that of medians within a round, its "
+        "median over rounds. Final counts and sums are compared with pyarrow's.",
         claims=[
             Claim(
                 "at most 1.5 times Spark's native batch, rows of the JVM", times(ratio["rows"]), ratio["rows"] <= 1.5

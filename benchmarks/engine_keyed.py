@@ -11,6 +11,7 @@ counts; headgate's go on for some more, in which all keys have state already.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -149,6 +150,8 @@ def main() -> None:
     rows, keys, batches = options.rows, options.keys, options.batches
     if options.quick:
         rows, keys, batches = rows // 50, keys // 50, 3
+    if find_spec("google") is None or find_spec("google.protobuf") is None:
+        parser.error("transformWithStateInPandas needs the package protobuf: pip install protobuf")
     rng = np.random.default_rng(options.seed)
     tables = [rows_of(rng.integers(0, keys, rows // WARM_SHARE), rng)]
     tables += [rows_of(rng.integers(0, keys, rows), rng) for _ in range(batches)]
@@ -199,9 +202,9 @@ def main() -> None:
         setup=f"{rows:,} rows and {keys:,} keys per batch, drawn evenly, from Spark's Parquet source, local[{CORES}], "
         f"{SLOTS} slots or shuffle partitions. applyInPandasWithState has Spark's default store, "
         "transformWithStateInPandas needs RocksDB. Spark's queries have one batch that counts, after one of a "
-        f"{WARM_SHARE}th of the rows; headgate's have {batches}, whose median counts, and one query before to compile. "
-        "Spark's go to the noop sink; headgate's results are committed to files and read back. Final counts and sums "
-        "of all keys (Spark's from its state store) are compared with pyarrow's.",
+        f"{WARM_SHARE}th of the rows; headgate's have {batches}, whose median counts, and one query before to "
+        "compile. Spark's go to the noop sink; headgate's results are committed to files and read back. Final "
+        "counts and sums of all keys (Spark's from its state store) are compared with pyarrow's.",
         claims=[
             Claim("per key at least 20 times the better one", times(ratios[PER_KEY]), ratios[PER_KEY] >= 20),
             Claim("vectorised at least 80 times", times(ratios[VECTORISED]), ratios[VECTORISED] >= 80),

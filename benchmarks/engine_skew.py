@@ -336,8 +336,8 @@ def main() -> None:
     report = Report(
         name="engine_skew",
         title="Skew: throughput as a share of what perfect balance allows",
-        setup=f"{SLOTS} slots on local[{SLOTS}], {KEYS:,} keys, {setting.rows:,} tuples a batch of "
-        f"{SERVICE * 1e3:g} ms each (a balanced batch sleeps {setting.rows * SERVICE / SLOTS:.2f} s), all keys change places every "
+        setup=f"{SLOTS} slots on local[{SLOTS}], {KEYS:,} keys, {setting.rows:,} tuples a batch of {SERVICE * 1e3:g} "
+        f"ms each (a balanced batch sleeps {setting.rows * SERVICE / SLOTS:.2f} s), all keys change places every "
         f"{setting.every} batches. Bound: service time x max(tuples / {SLOTS}, tuples of the hottest key), for the "
         "combinable operator without the hottest key. A batch is what Spark measures (triggerExecution), with all "
         f"that is not emulated. The first batch of each query does not count. Spark's twin gets {setting.spark} "
@@ -348,8 +348,8 @@ def main() -> None:
         seed=options.seed,
         notes=[
             f"Recovery counts the batches from a shift to the first whose placement allows {RECOVERED:.0%} of the "
-            f"bound: {', '.join(map(str, recovered)) or 'no shift after the first'}. 1 is the least a controller can do that "
-            "does not see the future.",
+            f"bound: {', '.join(map(str, recovered)) or 'no shift after the first'}. 1 is the least that a "
+            "controller can do that does not see the future.",
             "Spark's twin also pays pandas for every key; its sleeping alone is that of hashing.",
         ],
         claimed_by="the target",

@@ -1,124 +1,48 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
-from headgate.cli import app
-from headgate.cli.demo import RACING, findings, spark
-from headgate.cli.race import Race, Racer, Setting
-from headgate.planners import PLANNERS
-from headgate.routing import Assignment
+from headgate.cli import app, showcase
+from headgate.cli.comparison import RunRecord
+from headgate.cli.demo import Screen, _check
+from headgate.cli.words import WordStream
+from headgate.control import Entry
+from headgate.errors import HeadgateError
 
-SMALL = Setting(keys=500, slots=4)
-
-
-def racer(name: str, skew: list[float], migrated: list[float]) -> Racer:
-    made = Racer(PLANNERS[name](), Assignment.hashed(2, 4))
-    made.skew, made.migrated, made.seconds, made.planned = skew, migrated, [0.001] * len(skew), skew
-    return made
-
-
-def test_plans_are_judged_on_the_next_interval() -> None:
-    race = Race(["hash", "simple"], SMALL)
-    for _ in range(2):
-        race.step()
-    hashing, simple = race.racers
-    assert simple.skew[0] == hashing.skew[0]  # the first interval is plain hashing for everybody
-    assert simple.planned[0] < 1.1  # the plan made from it levels it
-    assert simple.skew[1] == simple.planned[0]  # the stream stands still for five intervals
-
-
-def test_the_stream_changes_when_it_should() -> None:
-    race = Race(["hash"], Setting(keys=500, slots=4, every=3))
-    for _ in range(7):
-        race.step()
-    skew = race.racers[0].skew
-    assert skew[0] == skew[1] == skew[2] != skew[3]
-    assert skew[3] == skew[4] == skew[5] != skew[6]
-
-
-def test_everybody_can_race() -> None:
-    race = Race([name for name in RACING if name in PLANNERS], SMALL)
-    for _ in range(7):
-        race.step()
-    assert [len(racer.skew) for racer in race.racers] == [7] * len(race.racers)
-    assert all(racer.planned[0] <= race.racers[0].planned[0] + 1e-9 for racer in race.racers)
-
-
-def test_equal_seeds_race_alike() -> None:
-    races = [Race(["dlb-h"], SMALL) for _ in range(2)]
-    for race in races:
-        for _ in range(8):
-            race.step()
-    assert races[0].racers[0].skew == races[1].racers[0].skew
-    assert races[0].racers[0].migrated == races[1].racers[0].migrated
-
-
-@pytest.mark.parametrize(
-    ("racers", "said"),
-    [
-        pytest.param(
-            [racer("hash", [2, 2, 2], [0, 0, 0]), racer("simple", [2, 1.1, 1.1], [0.9, 0.9, 0.9])],
-            ["2.00 times the mean; simple is the most level with 1.10, and moves 90.0% of the state"],
-            id="one planner, most level",
-        ),
-        pytest.param(
-            [
-                racer("hash", [2, 2], [0, 0]),
-                racer("simple", [2, 1.1], [0.9, 0.9]),
-                racer("dlb-h", [2, 1.2], [0.1, 0.1]),
-                racer("dlb-l", [2, 1.5], [0, 0]),
-            ],
-            [
-                "simple is the most level",
-                "Of the 2 planners that take away 75% or more of hashing's excess, dlb-h moves",
-            ],
-            id="the most level is not the thriftiest",
-        ),
-        pytest.param(
-            [racer("hash", [1, 1], [0, 0]), racer("simple", [1, 1.1], [0.9, 0.9])],
-            ["no planner is more level than plain hashing, whose mean skew is 1.00"],
-            id="nothing to gain",
-        ),
-        pytest.param([racer("simple", [2, 1.1], [0.5, 0.5])], ["simple has the lowest mean skew, 1.10"], id="no hash"),
-        pytest.param([racer("hash", [2, 2], [0, 0])], [], id="nobody to compare"),
-    ],
-)
-def test_findings_follow_from_the_figures(racers: list[Racer], said: list[str]) -> None:
-    lines = findings(racers)
-    assert len(lines) == len(said)
-    for line, part in zip(lines, said, strict=True):
-        assert part in line
-
-
-def test_sparks_go_from_level_to_highest() -> None:
-    assert spark([1.0, 1.5, 2.0], 2.0) == "▁▅█"
-    assert spark([1.0], 1.0) == "▁"
-
-
-def test_demo_prints_and_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    arguments = ["demo", "--intervals", "10", "--keys", "500", "--slots", "4", "--planners", "hash,mixed,dlb-h"]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("3 planners spread the same stream, 500 keys")
-    assert "interval 10: skew hash " in result.stdout
-    assert "picture: demo/planners.png" in result.stdout
-    assert "\x1b" not in result.stdout
-    assert (tmp_path / "demo" / "planners.png").read_bytes().startswith(b"\x89PNG")
+PROGRESS: dict[str, Any] = {
+    "batch": 0,
+    "rows": 10,
+    "seconds": {"total": 0.5},
+    "slot_seconds": [0.2, 0.1],
+    "slot_rows": [6, 4],
+    "skew": 1.33,
+    "theta_max": 0.33,
+    "state_rows": 4,
+    "state_bytes": 100,
+    "moves": 0,
+    "table_size": 0,
+}
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--intervals", "1"), "--intervals must be at least 2, got 1"),
-        (("--z", "-1"), "z must be zero or more, got -1.0"),
-        (("--planners", "best"), "there is no planner best"),
-        (("--out", "none/race.png"), "the folder none does not exist"),
-        (("--out", "race.txt"), "--out must end in .png"),
+        (("--slots", "1"), "--slots must be at least 2, got 1"),
+        (("--batches", "1"), "--batches must be at least 2, got 1"),
+        (("--rows", "0"), "--rows must be at least 1, got 0"),
+        (("--shift-every", "0"), "--shift-every must be at least 1, got 0"),
+        (("--zipf", "nan"), "--zipf must be a finite number"),
+        (("--service-time", "-1"), "--service-time must be a finite number"),
+        (("--planner", "best"), "there is no planner best"),
+        (("--planner", "mixed,milp"), "--planner must be one planner, got 'mixed,milp'"),
     ],
 )
 def test_faults_are_one_line(
@@ -131,3 +55,82 @@ def test_faults_are_one_line(
     assert result.stderr.count("\n") == 1
     assert message in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_java_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    result = CliRunner().invoke(app, ["demo"])
+    assert result.exit_code == 2
+    assert "openjdk-17-jre-headless" in result.stderr
+    assert "headgate race" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(showcase, "find_spec", lambda name: None)
+    result = CliRunner().invoke(app, ["demo"])
+    assert result.exit_code == 2
+    assert "pip install 'headgate[spark]'" in result.stderr
+
+
+def test_wrong_counts_end_the_program() -> None:
+    stream = WordStream(words=3, rows=6, batches=2, z=0.0, every=2)
+    right = RunRecord("hashed", "plain hashing", (), (), stream.totals())
+    _check(stream, right)
+    wrong = RunRecord("levelled", "mixed", (), (), {**stream.totals(), "baba": 5})
+    with pytest.raises(HeadgateError, match="with mixed are wrong for 1 words, 'baba': 5 instead of 4"):
+        _check(stream, right, wrong)
+
+
+def test_plain_lines_tell_each_batch_once(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen(Console(highlight=False, width=80), 2, live=False)
+    with screen.showing("run 1 of 2: plain hashing") as watch:
+        watch([PROGRESS], [Entry(0, "balanced", "theta 0.01 <= 0.08")])
+        watch([PROGRESS], [])
+        watch([PROGRESS, {**PROGRESS, "batch": 1}], [])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:8] for line in lines] == ["run 1 of", "batch 0:", "  batch ", "batch 1:"]
+
+
+def test_the_live_screen_keeps_its_scale(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(highlight=False, width=80, height=40, force_terminal=True)
+    screen = Screen(console, 2, live=True)
+    with screen.showing("run 1 of 2: plain hashing") as watch:
+        watch([], [])
+        watch([PROGRESS, {**PROGRESS, "slot_seconds": [0.8, 0.4]}], [])
+    assert screen._longest == 0.8
+    assert "2 of 2 batches" in capsys.readouterr().out
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_demonstration(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("headgate")
+    small = ["--slots", "2", "--rows", "200", "--words", "50", "--batches", "4", "--shift-every", "2"]
+    done = subprocess.run(
+        [program, "demo", *small, "--service-time", "0.5", "--out", "shown", "--keep"],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path), "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    assert "Both runs counted all 800 words right: 50 counts compared, all equal." in done.stdout
+    for run in ("run 1 of 2: plain hashing", "run 2 of 2: mixed", "throughput, rows/s", "batch 0 is warm-up"):
+        assert run in done.stdout
+    assert sum(line.startswith("batch 3: 200 rows") for line in done.stdout.splitlines()) == 2
+    assert (tmp_path / "shown" / "words.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "shown" / "words.html").read_text()
+    kept = next(tmp_path.glob("headgate-demo-*"))
+    for name in ("hashed", "levelled"):
+        verified = CliRunner().invoke(app, ["state", str(kept / name), "--verify"])
+        assert verified.exit_code == 0, verified.output
+    state = CliRunner().invoke(app, ["state", str(kept / "levelled"), "--key", "baba"])
+    expected = WordStream(words=50, rows=200, batches=4, z=1.0, every=2, seed=0).totals()["baba"]
+    assert state.stdout.splitlines()[-1] == f"  count  {expected}"

@@ -283,7 +283,7 @@ def test_a_failed_write_leaves_the_old_file(headgate: Headgate, skewed: Path, tm
 def test_help_and_version(headgate: Headgate) -> None:
     assert headgate("--version").stdout.startswith("headgate 0.")
     assert "headgate demo" in headgate().stdout
-    for command in ("plan", "demo"):
+    for command in ("plan", "demo", "race", "state", "top"):
         result = headgate(command, "--help")
         assert result.exit_code == 0
         assert "Examples:" in result.stdout

@@ -5,33 +5,46 @@ A page is followed from top to bottom in an empty folder. A fenced block of
     csv NAME    is written to the file NAME
     console     holds commands behind "$ ", each followed by lines of its output; "..." stands for lines left out
     python      is run in a namespace of its own
-    text        right after a python block is what the block prints
+    text        right after a python block is what the block prints; "..." stands for lines left out
 
-Folders start with the files that the pages share: those of README.md and of docs/start.md.
+Folders start with the files that the pages share: those of docs/start.md and docs/planning.md.
+
+A python or console block with the word ``spark`` behind its language is followed where there is a Spark: its page is
+then gone through a second time, and the ``python spark`` blocks of a page share one namespace, in which ``spark`` is
+the session. Without Spark they are compiled, and the options of their commands are checked.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
+import inspect
 import io
 import json
 import re
 import shlex
 import textwrap
 from pathlib import Path
-from typing import NamedTuple
+from types import CodeType
+from typing import Any, NamedTuple, get_args
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from headgate import errors, metrics
 from headgate.cli import app
+from headgate.control import Policy
+from headgate.control.journal import Kind
+from headgate.engine.query import start
+from headgate.errors import HeadgateError
 from headgate.planners import PLANNERS
 
 ROOT = Path(__file__).resolve().parents[2]
-README, START = ROOT / "README.md", ROOT / "docs/start.md"
+README, START, PLANNING = (ROOT / name for name in ("README.md", "docs/start.md", "docs/planning.md"))
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OPERATIONS = ROOT / "docs/operations.md"
 CARDS = sorted(page for page in (ROOT / "docs/algorithms").glob("*.md") if page.name != "README.md")
 
 CARD_OF = {"dlb-l": "dlb", "dlb-h": "dlb"}
@@ -50,8 +63,11 @@ SECTIONS = (
     "Use it",
 )
 
-SLOW = ("demo",)
+SLOW = ("demo", "race")
 """Commands that are checked for their options but not run."""
+
+SPARK = "spark"
+"""The word behind the language of blocks that need Spark."""
 
 BLOCK = re.compile(r"^( *)```(\w+)?[ ]?(\S*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -82,14 +98,17 @@ def prose_of(page: Path) -> str:
     return BLOCK.sub("", page.read_text(encoding="utf-8"))
 
 
+WITH_SPARK = [page for page in PAGES if any(block.name == SPARK for block in blocks_of(page))]
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    for page in (README, START):
+    for page in (START, PLANNING):
         for block in blocks_of(page):
             if block.language == "csv":
-                Path(block.name).write_text(block.text, encoding="utf-8")
+                _write(block)
     return tmp_path
 
 
@@ -134,28 +153,62 @@ def test_numbers_are_those_of_the_code(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_what_the_page_shows_happens(page: Path, folder: Path) -> None:
+    _go_through(page, None)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_SPARK, ids=name_of)
+def test_what_the_page_shows_happens_on_spark(page: Path, folder: Path, spark: Any, work_in: Any) -> None:
+    work_in(folder)
+    query = _go_through(page, spark).get("query")
+    for field in query.progress() if query is not None else ():
+        assert f"`{field}`" in OPERATIONS.read_text(encoding="utf-8"), f"describe the field {field} of progress"
+
+
+def _go_through(page: Path, spark: Any) -> dict[str, Any]:
+    shared: dict[str, Any] = {"__name__": "__main__", "spark": spark}
     printed = ""
     for block in blocks_of(page):
+        runs = spark is not None or block.name != SPARK
         if block.language == "csv":
-            Path(block.name).write_text(block.text, encoding="utf-8")
+            _write(block)
         elif block.language == "console":
-            _follow(block.text)
+            _follow(block.text, runs)
         elif block.language == "python":
-            printed = _run(block.text, page)
+            program = compile(block.text, str(page), "exec")
+            printed = _run(program, shared if block.name == SPARK else {"__name__": "__main__"}) if runs else ""
         elif block.language == "text" and printed:
-            assert block.text.rstrip() == printed.rstrip()
+            _compare(block.text, printed)
         if block.language != "python":
             printed = ""
+    return shared
 
 
-def _run(program: str, page: Path) -> str:
+def _write(block: Block) -> None:
+    Path(block.name).parent.mkdir(exist_ok=True)
+    Path(block.name).write_text(block.text, encoding="utf-8")
+
+
+def _run(program: CodeType, namespace: dict[str, Any]) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(compile(program, str(page), "exec"), {"__name__": "__main__"})
+        exec(program, namespace)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _follow(text: str) -> None:
+def _compare(shown: str, printed: str) -> None:
+    if "\n...\n" not in f"\n{shown}\n":
+        assert shown.rstrip() == printed.rstrip()
+        return
+    parts = [part.strip("\n") for part in re.split(r"^\.\.\.$", shown, flags=re.MULTILINE)]
+    at = 0
+    for part in parts:
+        assert part in printed[at:], f"{part}\nis not in\n{printed}"
+        at = printed.index(part, at) + len(part)
+
+
+def _follow(text: str, runs: bool = True) -> None:
     """Run each headgate command and look for the lines shown, in their order."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, *shown = part.splitlines()
@@ -163,7 +216,7 @@ def _follow(text: str) -> None:
         if words[0] != "headgate":
             continue
         _check_options(words[1:])
-        if words[1] in SLOW:
+        if words[1] in SLOW or not runs:
             continue
         result = CliRunner().invoke(app, words[1:])
         assert result.exit_code == 0, f"{command}\n{result.output}"
@@ -186,8 +239,29 @@ def _check_options(words: list[str]) -> None:
         group.commands[words[0]].make_context(words[0], words[1:])  # type: ignore[attr-defined]
 
 
+def _errors() -> set[str]:
+    return {name for name in vars(errors) if name.endswith("Error") and issubclass(vars(errors)[name], HeadgateError)}
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("an option of start", set(inspect.signature(start).parameters) - {"job", "spark"}),
+        ("a field of the policy", {each.name for each in dataclasses.fields(Policy)}),
+        ("a kind of journal entry", set(get_args(Kind))),
+        ("a metric", set(re.findall(r"^headgate_\w+(?:{\w+})?", str(metrics.__doc__), re.MULTILINE))),
+        ("an error", _errors() - {"HeadgateError"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_the_page_on_operations_describes(what: str, names: set[str]) -> None:
+    described = OPERATIONS.read_text(encoding="utf-8")
+    assert names
+    assert not [name for name in sorted(names) if f"`{name}`" not in described], f"describe {what}"
+
+
 def test_the_page_on_json_names_every_field(folder: Path) -> None:
-    described = START.read_text(encoding="utf-8")
+    described = PLANNING.read_text(encoding="utf-8")
     for planners in ("mixed", "mixed,flux"):
         result = CliRunner().invoke(app, ["plan", "stats.csv", "--slots", "3", "--planner", planners, "--json", "-"])
         for field in _fields(json.loads(result.output)):

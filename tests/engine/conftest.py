@@ -7,6 +7,7 @@ import pickle
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -142,7 +143,7 @@ class Bench:
     def change(self, *changes: Change) -> None:
         """Change the assignment at the next boundary."""
         for change in changes:
-            self.driver.change(lambda assignment, _, change=change: (change(assignment), []))
+            self.driver.change(partial(_unexplained, change))
 
     def frame(self, *parts: Rows, schema: pa.Schema | None = None) -> list[pa.Table]:
         """Partitions of a batch of the first input."""
@@ -195,9 +196,21 @@ class Bench:
         return {place: int(rows[place]) for place in range(len(rows)) if rows[place]}
 
 
+def _unexplained(change: Change, assignment: Assignment, _: int) -> tuple[Assignment, list[Entry]]:
+    return change(assignment), []
+
+
 def in_order(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows sorted by what they say."""
     return sorted(rows, key=repr)
+
+
+def _routed(orders: Orders, part: int, rows: pa.Table) -> Iterable[pa.RecordBatch]:
+    return Router(orders, part).run(iter(rows.to_batches()))
+
+
+def _slotted(orders: Orders, slot: int, depth: int, rows: list[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    return SlotTask(orders, slot, depth).run(iter(rows))
 
 
 def scrambled(seed: int) -> Callable[[Sequence[pa.Table], Orders], list[Report]]:
@@ -212,14 +225,14 @@ def scrambled(seed: int) -> Callable[[Sequence[pa.Table], Orders], list[Report]]
     def run(frame: Sequence[pa.Table], orders: Orders) -> list[Report]:
         sent: list[pa.RecordBatch] = []
         for part in chance.sample(range(len(frame)), len(frame)):
-            sent += attempts(lambda part=part: Router(orders, part).run(iter(frame[part].to_batches())))
+            sent += attempts(partial(_routed, orders, part, frame[part]))
         slots = orders.assignment.slots
         for depth in range(1, orders.load().depth + 1):
             passed: list[pa.RecordBatch] = []
             for slot in chance.sample(range(slots), slots):
                 mine = [row for row in sent if row.column(0)[0].as_py() == slot]
                 chance.shuffle(mine)
-                passed += attempts(lambda slot=slot, mine=mine: SlotTask(orders, slot, depth).run(iter(mine)))  # noqa: B023
+                passed += attempts(partial(_slotted, orders, slot, depth, mine))
             sent = passed
         chance.shuffle(sent)
         return [pickle.loads(row.column(4)[0].as_buffer()) for row in sent if row.column(1)[0].as_py() == REPORT]

@@ -359,6 +359,10 @@ def by_ending(rows: Any) -> Any:
     return pa.table({"letter": ending, "value": value})
 
 
+def more_than_one(rows: Any) -> Any:
+    return pc.greater(rows["v"], 1)
+
+
 LETTERS = pa.schema([("letter", pa.string()), ("value", pa.int64())])
 
 
@@ -366,7 +370,7 @@ class Chained(Model):
     """Whole columns per slot, then an aggregate one stage deeper that the input feeds too; and an output on the way."""
 
     first = Vectorised.of(
-        tally, name="tally", input_schema=pa.schema([ROWS.field("word"), ROWS.field("v")]), key_names=["word"],
+        tally, name="tally", input_schema=ROWS, key_names=["word"],
         state={"seen": 0, "total": 0}, output="word string, total long, woken boolean",
     )  # fmt: skip
     second = Aggregation("letters", LETTERS, ("letter",), {"n": count(), "sum": sum_("value")})
@@ -378,7 +382,7 @@ class Chained(Model):
                 ROWS,
                 (
                     ToOperator(0),
-                    Filtered("few", lambda rows: pc.greater(rows["v"], 1), "arrow", (ToOutput("few"),)),
+                    Filtered("few", more_than_one, "arrow", (ToOutput("few"),)),
                     Mapped("by_ending", by_ending, "arrow", LETTERS, (ToOperator(1),)),
                 ),
             ),
@@ -422,17 +426,15 @@ class Chained(Model):
         ]
 
     def batch(self, rows: list[Row], now: int) -> Outputs:
-        few = [row for row in rows if row["v"] > 1]  # late ones too: only keyed operators know time
-        outputs = super().batch(rows, now)
-        return {**outputs, "few": few}
+        # Late rows are in these two: a filter and rows without a time know nothing of it.
+        self.direct = [{"letter": row["word"][:1], "value": row["v"]} for row in rows]
+        few = [row for row in rows if row["v"] > 1]
+        return {**super().batch(rows, now), "few": few}
 
     def flow(self, rows: list[Row], now: int) -> Outputs:
         tallies = self.operators[0].batch(rows, now, self.watermark)
         deeper = [{"letter": row["word"][:1], "value": row["total"]} for row in tallies]
-        return {"tallies": tallies, "letters": self.operators[1].batch(deeper + self.direct(rows), now, self.watermark)}
-
-    def direct(self, rows: list[Row]) -> list[Row]:
-        return [{"letter": row["word"][:1], "value": row["v"]} for row in rows]
+        return {"tallies": tallies, "letters": self.operators[1].batch(deeper + self.direct, now, self.watermark)}
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------
@@ -508,8 +510,8 @@ class Schedule:
             assert bench.state(operator) == {key: kept.state for key, kept in keyed.kept.items()}
             places = Places(bench.last.assignment, operator, bench.last.shared[operator])
             keys = [key if isinstance(key, tuple) else (key,) for key in keyed.kept]
-            hashes = key_hash(*(pa.array(column, pa.string()) for column in zip(*keys, strict=True))) if keys else []
-            assert bench.counted(operator) == Counter(places.of(np.asarray(hashes, dtype=np.int64)).tolist())
+            columns = [pa.array(column, pa.string()) for column in zip(*keys, strict=True)]
+            assert bench.counted(operator) == Counter(places.of(key_hash(*columns)).tolist() if columns else [])
 
 
 def play(engine: Any, root: Any, model: Model, slots: int, turns: Sequence[Turn], sizes: Any) -> None:

@@ -21,12 +21,16 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
 }
 
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A Java that starts quickly and leaves the cores to the tasks: no test lives long enough to gain from more."""
+
 Feed = Callable[..., Path]
 
 
 def pytest_configure() -> None:
     # Spark's Python workers must be the Python of the tests.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA)
 
 
 def pytest_sessionfinish() -> None:

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 Row = dict[str, Any]
 Feed = Callable[..., Path]
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 300.0
 """How long a test waits for something that ends in a second or two; only a fault makes it wait longer."""
 
 
@@ -82,7 +82,7 @@ def _functions_travel() -> None:
 
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
 
 def test_a_stream_gives_what_plain_python_gives_and_tells_about_it(spark: Any, feed: Feed, tmp_path: Path) -> None:
@@ -95,9 +95,7 @@ def test_a_stream_gives_what_plain_python_gives_and_tells_about_it(spark: Any, f
         functions
     )
     told: list[Row] = []
-    query = job.start(
-        spark, checkpoint=str(tmp_path / "ck"), slots=3, trigger="available now", listeners=[told.append]
-    )
+    query = job.start(spark, checkpoint=str(tmp_path / "ck"), slots=3, trigger="available now", listeners=[told.append])
     assert query.await_termination(WAIT_SECONDS)
     assert not query.is_active
     assert query.exception is None
@@ -129,12 +127,14 @@ def test_a_static_frame_is_processed_once_and_every_event_timer_fires_at_its_end
         return None
 
     frame = spark.createDataFrame(table)
+    adaptive = spark.conf.get("spark.sql.adaptive.enabled")
     for again in range(2):
         job, sink = _per_key(frame, session, {"n": 0}, "k long, n long", event_time="at")
         query = job.start(spark, checkpoint=str(tmp_path / "ck"), slots=2)
         assert query.await_termination(WAIT_SECONDS)
         results = sorted(sink.to_pylist(), key=lambda row: row["k"])
         assert results == [{"k": 0, "n": 5}, {"k": 1, "n": 5}], f"start {again}"
+    assert spark.conf.get("spark.sql.adaptive.enabled") == adaptive
     latest = Checkpoint(Files.at(tmp_path / "ck" / "headgate")).latest()
     assert latest is not None
     assert latest.batch == 1
@@ -165,7 +165,7 @@ def test_several_sources_and_outputs_share_one_batch(spark: Any, feed: Feed, tmp
         assert query.await_termination(WAIT_SECONDS)
         assert _last(totals.to_pylist()) == {1: (3, 40), 2: (2, 20), 3: (2, 0)}, name
         assert {row["page"]: row["n"] for row in pages.to_pylist()} == {"a": 3, "b": 1}, name
-        assert sorted(row["v"] for row in raw.to_pylist()) == [10, 20, 30], name
+        assert sorted(raw.to_arrow()["v"].to_pylist()) == [10, 20, 30], name
 
 
 def test_spark_expressions_and_python_functions_before_the_key(spark: Any, feed: Feed, tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_sink_that_fails_gets_the_same_batch_again(spark: Any, feed: Feed, tmp
         return job.start(spark, checkpoint=str(tmp_path / "ck"), slots=2, trigger="available now")
 
     folder = feed(_rows(range(3)), _rows(range(3, 5)), _rows(range(5, 6)))
-    with pytest.raises(hg.SinkError, match="'output0' failed for batch 1 .OSError: the database is away"):
+    with pytest.raises(hg.SinkError, match=r"'output0' failed for batch 1 \(OSError: the database is away"):
         start().await_termination(WAIT_SECONDS)
     broken.clear()
     assert start().await_termination(WAIT_SECONDS)
@@ -355,7 +355,11 @@ def test_a_checkpoint_is_for_one_query_of_one_job(spark: Any, feed: Feed, tmp_pa
     refused = {
         "another type of state": ({"n": 0.0}, "step", r"operators\[0\].state\[0\]: the checkpoint has 'n int64'"),
         "one more column": ({"n": 0, "m": 0}, "step", r"this job has \['n int64', 'm int64'\]"),
-        "another operator": ({"n": 0}, "other", r"operators\[0\].name: the checkpoint has 'step', this job has 'other'"),
+        "another operator": (
+            {"n": 0},
+            "other",
+            r"operators\[0\].name: the checkpoint has 'step', this job has 'other'",
+        ),
     }
     for what, (state, name, text) in refused.items():
         with pytest.raises(hg.CheckpointError, match=text):
@@ -438,15 +442,17 @@ def test_late_rows_and_null_keys_follow_the_rule_of_the_job(spark: Any, feed: Fe
     query.await_termination(WAIT_SECONDS)
     assert {row["k"]: row["n"] for row in counts.to_pylist()} == {1: 3, 2: 1}
     rejected = [(row["batch"], row["reason"], json.loads(row["row"])) for row in away.to_pylist()]
-    assert sorted(rejected, key=str) == [
+    assert sorted(rejected, key=lambda row: row[1]) == [
         (1, "late", {"k": 2, "at": 94}),
-        (1, "null in key column 'k' of 'aggregate0'", {"k": None, "at": 200}),
+        (1, "null, or no int64, in key column 'k' of 'aggregate0'", {"k": None, "at": 200}),
     ]
     progress = query.recent_progress
     assert [one["late_rows"] for one in progress] == [0, 1, 0]
     assert [one["rejected_rows"] for one in progress] == [0, 1, 0]
     query, _, _ = run("fail", late="drop")
-    with pytest.raises(hg.QueryError, match="RowError: 1 row.s. of 'input0' cannot be used .null in key column 'k'"):
+    with pytest.raises(
+        hg.QueryError, match=r"RowError: 1 row\(s\) of 'input0' cannot be used \(null, or no int64, in key column 'k'"
+    ):
         query.await_termination(WAIT_SECONDS)
 
 
@@ -461,8 +467,8 @@ def test_operators_in_a_chain_with_arrow_pickled_and_expiring_state(spark: Any, 
         return pa.table({"parity": parity, "total": total}), pa.table({"total": total})
 
     def remember(key: int, rows: Any, state: Any) -> Row:
-        state.value = sorted({*(state.value or ()), *rows["total"]})
-        return {"parity": key, "seen": len(state.value)}
+        state.setdefault("seen", set()).update(rows["total"])
+        return {"parity": key, "seen": len(state["seen"])}
 
     tables = [_rows(range(at, at + 14)) for at in (0, 14, 28)]
     job, sink = hg.Job("chain"), hg.sinks.memory()
@@ -511,4 +517,5 @@ def test_metrics_are_served_on_the_loopback_address(spark: Any, feed: Feed, tmp_
     assert 'headgate_rows_total{job="counting"} 70.0' in text
     assert 'headgate_state_rows{job="counting"} 7.0' in text
     with socket.socket() as again:  # the port is free again once the query has ended
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", port))

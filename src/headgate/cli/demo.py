@@ -1,228 +1,228 @@
-"""``headgate demo``: the planners at work on the papers' synthetic stream, live."""
+"""``headgate demo``: a skewed word stream on local Spark, first hashed, then levelled, live."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import numpy as np
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli import picture, report, show
+from headgate.cli import comparison, page, panel, picture, report, show
+from headgate.cli.comparison import WARM_UP, RunRecord
 from headgate.cli.options import finite, within
-from headgate.cli.race import MIGRATION_SHARE, Race, Racer, Setting
-from headgate.cli.runs import planner_names, warm_up
-from headgate.planners import PLANNERS
-from headgate.planners.plan import TABLE_MAX, THETA_MAX
+from headgate.cli.runs import planner_names
+from headgate.cli.showcase import Showcase, explained, need_spark
+from headgate.cli.state import say
+from headgate.cli.words import WordStream
+from headgate.control import Entry
+from headgate.errors import HeadgateError, InputError
 
-RACING = ("hash", "flux", "readj", "dlb-h", "dlb-l", "mixed", "milp")
-"""Those raced unless told otherwise: plain hashing, the baselines of the papers, and what they propose."""
+PICTURE, PAGE = "words.png", "words.html"
 
-HASHING = "hash"
+SLOTS, WORDS, ROWS, BATCHES, SHIFT_EVERY, SERVICE_MS = 8, 2_000, 3_000, 15, 5, 3.0
+"""Three periods of five batches; at 3 ms a row a slot is busy for about a second per batch, so that imbalance shows
+beside the fixed cost of a batch on two cores, and both runs together take little more than a minute."""
 
-SPARKS = "▁▂▃▄▅▆▇█"
-ASCII_SPARKS = "_.-=+*%#"
+HASHED = "plain hashing"
 
-SPARK_WIDTH = 24
-"""The intervals that fit into the table beside the figures, on 80 columns."""
-
-PRINTED_EVERY = 10
-"""Intervals between two lines where the output is not a terminal."""
-
-CLEARLY = 0.75
-"""A planner counts as levelling the load when it takes away at least this share of hashing's excess over the mean."""
+OTHER_LINES = 17
+"""Lines of a frame besides the bars."""
 
 
 def demo(
-    intervals: Annotated[int, typer.Option(help="How many intervals to run.")] = 50,
-    keys: Annotated[int, typer.Option(help="Keys of the stream.")] = 10_000,
-    slots: Annotated[int, typer.Option(help="Slots that share the work.")] = 15,
-    z: Annotated[float, typer.Option(help="Skew of the key frequencies (Zipf exponent).")] = 0.85,
-    fluctuation: Annotated[float, typer.Option(help="How much a part of the load changes each time.")] = 1.0,
-    every: Annotated[int, typer.Option(help="Intervals from one change of the stream to the next.")] = 5,
-    theta: Annotated[float, typer.Option(help="How far a slot may be off the mean, as a share of it.")] = THETA_MAX,
-    table_max: Annotated[int, typer.Option(help="Entries that the routing table may have.")] = TABLE_MAX,
+    slots: Annotated[int, typer.Option(help="Slots that share the work; Spark runs as local[SLOTS].")] = SLOTS,
+    rows: Annotated[int, typer.Option(help="Rows per batch.")] = ROWS,
+    batches: Annotated[int, typer.Option(help="Batches of each run.")] = BATCHES,
+    words: Annotated[int, typer.Option(help="Different words.")] = WORDS,
+    zipf: Annotated[float, typer.Option(help="Skew of the word frequencies (Zipf exponent).")] = 1.0,
+    shift_every: Annotated[int, typer.Option(help="Batches until other words become popular.")] = SHIFT_EVERY,
+    service_time: Annotated[float, typer.Option(help="Milliseconds that a row takes in its slot.")] = SERVICE_MS,
+    planner: Annotated[str, typer.Option(help="The planner of the second run; headgate race compares them.")] = "mixed",
+    out: Annotated[Path, typer.Option(help="Directory for the picture and the page.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Equal seeds give equal streams.")] = 0,
-    planners: Annotated[
-        str | None, typer.Option(help=f"Names with commas between them, or 'all'; otherwise {', '.join(RACING)}.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path(picture.DEMO),
+    live: Annotated[
+        bool, typer.Option("--live/--no-live", help="Draw on the terminal, or print a line a batch.")
+    ] = True,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the checkpoints, and say where they are.")] = False,
 ) -> None:
-    """Watch planners level a skewed stream whose hot keys keep changing, side by side.
+    """Watch a skewed word count on Spark level out: first with plain hashing, then with a planner.
+
+    Both runs count the same words, and the counts are checked. The slots are emulated: each row takes a little time in
+    its slot, so two cores are enough. Takes about a minute and a half.
 
     \b
     Examples:
       headgate demo
-      headgate demo --slots 40 --z 1.0 --planners hash,mixed,milp --out race.png
+      headgate demo --zipf 1.2 --shift-every 3 --planner dlb-h
+      headgate demo --no-live --out results --keep
     """
     for option, value, least, most in (
-        ("--intervals", intervals, 2, 100_000),
-        ("--keys", keys, 1, 10_000_000),
-        ("--slots", slots, 1, 1024),
-        ("--every", every, 1, 100_000),
+        ("--slots", slots, 2, 64),
+        ("--rows", rows, 1, 1_000_000),
+        ("--batches", batches, 2, 10_000),
+        ("--words", words, 1, 1_000_000),
+        ("--shift-every", shift_every, 1, 10_000),
         ("--seed", seed, 0, 2**63 - 1),
     ):
         within(option, value, least, most)
-    finite("--theta", theta)
-    finite("--table-max", table_max)
-    names = planner_names(planners) if planners else [name for name in RACING if name in PLANNERS]
-    setting = Setting(
-        keys=keys,
-        slots=slots,
-        z=z,
-        fluctuation=fluctuation,
-        every=every,
-        theta_max=theta,
-        table_max=table_max,
-        seed=seed,
-    )
-    race = Race(names, setting)
-    if out == Path(picture.DEMO):
-        out.parent.mkdir(exist_ok=True)
-    report.check_target(out, "--out", picture.SUFFIXES)
+    finite("--service-time", service_time)
+    finite("--zipf", zipf)
+    names = planner_names(planner)
+    if len(names) != 1:
+        raise InputError(f"--planner must be one planner, got {planner!r}: headgate race compares several")
+    need_spark()
+    out.mkdir(parents=True, exist_ok=True)
+    for name in (PICTURE, PAGE):
+        report.check_target(out / name, "--out")
+    stream = WordStream(words=words, rows=rows, batches=batches, z=zipf, every=shift_every, seed=seed)
     console = Console(highlight=False)
-    _introduce(console, race)
-    _prepare(console, race)
-    _run(console, race, intervals)
-    show.show_whole(console, _table(console, race.racers, intervals, final=True))
-    console.print()
-    for line in findings(race.racers):
-        console.print(Text(line), soft_wrap=not console.is_terminal)
-    title = f"{keys:,} keys on {slots} slots, Zipf {z:g}, fluctuation {fluctuation:g} every {every} intervals"
-    report.write_whole(out, lambda part: picture.draw_race(race.racers, title, part))
-    console.print(Text(f"picture: {out}", style="bold"), soft_wrap=True)
-
-
-def _introduce(console: Console, race: Race) -> None:
-    setting = race.setting
-    limited = [racer.name for racer in race.racers if racer.planner.holds_migration]
-    often = "interval" if setting.every == 1 else f"{setting.every} intervals"
-    text = (
-        f"{len(race.racers)} planners spread the same stream, {setting.keys:,} keys with Zipf frequencies "
-        f"(z = {setting.z:g}), over {setting.slots} slots; every {often} keys trade frequencies until one part in "
-        f"{setting.slots} of the keys has {setting.fluctuation:.0%} more or less load. "
-        "Each planner plans after every interval, is judged on the next, which it has not seen (skew = load of the "
-        "fullest slot / mean, 1 is level), and pays in state that has to move"
+    told = (
+        f"{batches} batches of {rows:,} words, {words:,} different ones with Zipf frequencies (z = {zipf:g}), on "
+        f"{slots} slots; a row takes {service_time:g} ms in its slot, and every {shift_every} batches other words "
+        "become popular."
     )
-    if limited:
-        text += f" ({', '.join(limited)}: at most {MIGRATION_SHARE:.0%} of it per interval)"
-    console.print(Text(f"{text}."), soft_wrap=not console.is_terminal)
-    console.print()
+    say(console, told)
+    with _workshop(console, keep) as work:
+        showcase = Showcase(stream, slots=slots, service_ms=service_time, planner=names[0], work=work)
+        screen = Screen(console, batches, live and console.is_terminal)
+        first, second = _runs(showcase, screen, names[0])
+        _check(stream, first, second)
+        _conclude(console, stream, first, second, told, out)
 
 
-def _prepare(console: Console, race: Race) -> None:
-    planners = [racer.planner for racer in race.racers]
-    if not console.is_terminal:
-        warm_up(planners)
-        return
-    with console.status("compiling (first run only)"):
-        warm_up(planners)
-
-
-def _run(console: Console, race: Race, intervals: int) -> None:
-    if not console.is_terminal:
-        for interval in range(1, intervals + 1):
-            race.step()
-            if interval % PRINTED_EVERY == 0:
-                skews = ", ".join(f"{racer.name} {racer.skew[-1]:.2f}" for racer in race.racers)
-                console.print(Text(f"interval {interval}: skew {skews}"), soft_wrap=True)
-        console.print()
-        return
-    with Live(console=console, refresh_per_second=8, transient=True) as live:
-        for _ in range(intervals):
-            race.step()
-            live.update(_table(console, race.racers, intervals))
-
-
-def _table(console: Console, racers: Sequence[Racer], intervals: int, *, final: bool = False) -> Table:
-    """The figures so far; at the end the worst interval stands where the present one stood."""
-    done = len(racers[0].skew)
-    table = Table(
-        box=None,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        header_style="bold",
-        title=f"interval {done} of {intervals}",
-        title_justify="left",
-        title_style="dim",
-    )
-    table.add_column("\nplanner", no_wrap=True)
-    now = "max" if final else "now"
-    for head in ("fresh\nplan", f"skew\n{now}", "skew\nmean"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("skew of the last\nintervals", no_wrap=True)
-    for head in (f"moved\n{now} %", "moved\nmean %", "moved\nin all", "\ntable", "plan\nms"):
-        table.add_column(head, justify="right", no_wrap=True)
-    sparks = ASCII_SPARKS if console.options.ascii_only else SPARKS
-    highest = max(max(racer.skew) for racer in racers)
-    lowest_mean = min(racer.mean_skew for racer in racers)
-    for racer in racers:
-        table.add_row(
-            racer.name,
-            f"{np.mean(racer.planned):.2f}",
-            f"{max(racer.judged) if final else racer.skew[-1]:.2f}",
-            f"{racer.mean_skew:.2f}",
-            Text(spark(racer.skew[-SPARK_WIDTH:], highest, sparks), style="cyan"),
-            f"{100 * (max(racer.migrated) if final else racer.migrated[-1]):.1f}",
-            f"{100 * racer.mean_migrated:.1f}",
-            f"{sum(racer.migrated):.1f}x",
-            f"{len(racer.assignment.pins):,}",
-            _milliseconds(float(np.median(racer.seconds))),
-            style="bold green" if racer.mean_skew == lowest_mean and len(racers) > 1 else "",
-        )
-    return table
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.1f}" if seconds < 0.1 else f"{1000 * seconds:.0f}"
-
-
-def spark(values: Sequence[float], highest: float, sparks: str = SPARKS) -> str:
-    """One character per value: the lowest for 1 (level), the highest for ``highest``."""
-    span = max(highest - 1, 1e-9)
-    steps = [round((value - 1) / span * (len(sparks) - 1)) for value in values]
-    return "".join(sparks[min(max(step, 0), len(sparks) - 1)] for step in steps)
-
-
-def findings(racers: Sequence[Racer]) -> list[str]:
-    """What this run shows, in sentences that its figures bear out."""
-    by_name = {racer.name: racer for racer in racers}
-    others = [racer for racer in racers if racer.name != HASHING]
-    if not others:
-        return []
-    best = min(others, key=lambda racer: racer.mean_skew)
-    hashing = by_name.get(HASHING)
-    if hashing is None:
-        return [f"{best.name} has the lowest mean skew, {best.mean_skew:.2f}; {_price(best)}."]
-    lines = []
-    excess = hashing.mean_skew - 1
-    if best.mean_skew >= hashing.mean_skew:
-        return [f"In this run no planner is more level than plain hashing, whose mean skew is {hashing.mean_skew:.2f}."]
-    lines.append(
-        f"Plain hashing leaves the fullest slot at {hashing.mean_skew:.2f} times the mean; {best.name} is the most "
-        f"level with {best.mean_skew:.2f}, and {_price(best)}."
-    )
-    level = [racer for racer in others if hashing.mean_skew - racer.mean_skew >= CLEARLY * excess]
-    if len(level) > 1:
-        thrifty = min(level, key=lambda racer: racer.mean_migrated)
-        those = f"the {len(level)} planners that take away {CLEARLY:.0%} or more of hashing's excess"
-        if thrifty is best:
-            lines.append(f"It also moves the least state of {those}.")
+@contextmanager
+def _workshop(console: Console, keep: bool) -> Iterator[Path]:
+    """A directory for the stream and the checkpoints; gone afterwards unless it is to be kept."""
+    work = Path(tempfile.mkdtemp(prefix="headgate-demo-"))
+    try:
+        yield work
+    except BaseException:
+        keep = keep or ((work / "spark.log").exists() and (work / "spark.log").stat().st_size > 0)
+        raise
+    finally:
+        if keep:
+            say(console, f"kept: {work} (headgate state {work}/levelled)")
         else:
-            lines.append(
-                f"Of {those}, {thrifty.name} moves the least state: {thrifty.mean_migrated:.1%} per interval, at a "
-                f"mean skew of {thrifty.mean_skew:.2f}."
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _runs(showcase: Showcase, screen: Screen, planner: str) -> tuple[RunRecord, RunRecord]:
+    try:
+        with screen.waiting() as told:
+            showcase.open(told)
+        say(screen.console, f"to follow it from another terminal: headgate top {showcase.checkpoint('levelled')}")
+        records = []
+        for number, (name, title) in enumerate((("hashed", HASHED), ("levelled", planner))):
+            with screen.showing(f"run {number + 1} of 2: {title}") as watch:
+                records.append(showcase.run(name, title, balanced=number == 1, watch=watch))
+        return records[0], records[1]
+    except HeadgateError as error:
+        raise explained(error, showcase.log) from error
+    finally:
+        showcase.close()
+
+
+def _check(stream: WordStream, *runs: RunRecord) -> None:
+    """Both runs must have counted every word right. A difference is a fault of headgate, and ends the program."""
+    expected = stream.totals()
+    for run in runs:
+        wrong = comparison.mistakes(run, expected)
+        if wrong:
+            raise HeadgateError(
+                f"the counts of the run with {run.title} are wrong for {len(wrong)} words, {', '.join(wrong[:3])}: "
+                "this is a fault of headgate, please report it"
             )
-    return lines
 
 
-def _price(racer: Racer) -> str:
-    return (
-        f"moves {racer.mean_migrated:.1%} of the state per interval for it, with a plan in "
-        f"{_milliseconds(float(np.median(racer.seconds)))} ms (median)"
+def _conclude(console: Console, stream: WordStream, first: RunRecord, second: RunRecord, told: str, out: Path) -> None:
+    total = stream.rows * stream.batches
+    rows = comparison.comparison(first, second)
+    console.print()
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("", no_wrap=True)
+    for head in (first.title, second.title, "ratio"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    show.show_whole(console, table)
+    measured = f"batches {WARM_UP} to {stream.batches - 1}" if stream.batches > WARM_UP + 1 else f"batch {WARM_UP}"
+    say(
+        console,
+        f"Measured over {measured} of each run: batch 0 is warm-up and does not count. Workers were started and code "
+        "was compiled before the first run.",
+        "dim",
     )
+    console.print()
+    finding = comparison.finding(first, second)
+    say(console, finding, "bold")
+    say(console, f"Both runs counted all {total:,} words right: {len(second.counts):,} counts compared, all equal.")
+    title = f"{stream.rows:,} words a batch on {len(first.loads[0])} slots, Zipf {stream.z:g}"
+    shifts = stream.shifts()
+    report.write_whole(out / PICTURE, lambda part: picture.draw_runs(first, second, title, shifts, part))
+    text = page.page("Word count on Spark: hashed and levelled", told, finding, first, second, rows, shifts)
+    report.write_whole(out / PAGE, lambda part: part.write_text(text, encoding="utf-8"))
+    console.print(Text(f"picture: {out / PICTURE}", style="bold"), soft_wrap=True)
+    console.print(Text(f"page:    {out / PAGE}", style="bold"), soft_wrap=True)
+
+
+Watch = Callable[[list[dict[str, Any]], list[Entry]], None]
+
+
+class Screen:
+    """Where a run is shown: drawn anew on a terminal, a line per batch elsewhere."""
+
+    def __init__(self, console: Console, batches: int, live: bool) -> None:
+        self.console = console
+        self.batches = batches
+        self.live = live
+        self._longest = 0.0
+
+    @contextmanager
+    def waiting(self) -> Iterator[Callable[[str], None]]:
+        """While there is nothing to show but what is being waited for."""
+        if not self.live:
+            yield lambda text: say(self.console, text)
+            return
+        with self.console.status("") as status:
+            yield lambda text: status.update(text)
+
+    @contextmanager
+    def showing(self, title: str) -> Iterator[Watch]:
+        """While a run goes on: gives the function to call with what happened so far."""
+        if not self.live:
+            say(self.console, title, "bold")
+            told = 0
+
+            def tell(recent: list[dict[str, Any]], entries: list[Entry]) -> None:
+                nonlocal told
+                for progress in recent[told:]:
+                    say(self.console, panel.batch_line(progress))
+                    of_batch = [entry for entry in entries if entry.batch == progress["batch"]]
+                    for line in panel.digest(of_batch, panel.MOVES_TOLD + 2):
+                        say(self.console, f"  {line}")
+                told = len(recent)
+
+            yield tell
+            return
+        with Live(console=self.console, auto_refresh=False) as drawing:
+            yield lambda recent, entries: drawing.update(self._frame(title, recent, entries), refresh=True)
+
+    def _frame(self, title: str, recent: list[dict[str, Any]], entries: list[Entry]) -> Group:
+        for progress in recent[WARM_UP:]:
+            self._longest = max(self._longest, *progress["slot_seconds"])
+        view = panel.View(
+            width=self.console.width,
+            bars=max(4, min(panel.MOST_BARS, self.console.height - OTHER_LINES)),
+            longest=self._longest or None,
+            ascii_only=self.console.options.ascii_only,
+        )
+        status = f"{len(recent)} of {self.batches} batches"
+        return Group(*panel.frame(title, status, recent, entries, view))

@@ -198,7 +198,9 @@ def _state_in(
         return None
     schema = open_run(files, refs[0].run).schema
     fields = [schema.field(FIRST_KEY + at) for at in range(len(values))]
-    keys = pa.table([_typed(value, field) for value, field in zip(values, fields, strict=True)], schema=pa.schema(fields))
+    keys = pa.table(
+        [_typed(value, field) for value, field in zip(values, fields, strict=True)], schema=pa.schema(fields)
+    )
     hashes = key_hash(*keys.columns)
     places = _places(manifest, number)
     place = places.of(hashes)

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from headgate.cli.demo import demo
 from headgate.cli.plan import plan
+from headgate.cli.racing import race
 from headgate.cli.show import plain
 from headgate.cli.state import state
 from headgate.cli.top import top
@@ -110,11 +111,13 @@ def headgate(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
-    """Level the load of stateful stream processing: plan which slot has which key, and see what a plan costs.
+    """Level the load of stateful stream processing: watch it, look into its state, plan which slot has which key.
 
     \b
     Start here:
       headgate demo
+      headgate top ckpt
+      headgate state ckpt --key the
       headgate plan stats.csv --planner mixed --slots 8
     """
     if context.invoked_subcommand is None:
@@ -123,5 +126,6 @@ def headgate(
 
 app.command("plan")(plan)
 app.command("demo")(demo)
+app.command("race")(race)
 app.command("state")(state)
 app.command("top")(top)

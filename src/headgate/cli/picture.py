@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from headgate.cli.comparison import RunRecord
 from headgate.cli.placement import Placement
 from headgate.cli.race import Racer
 from headgate.cli.runs import Outcome
@@ -14,8 +15,8 @@ from headgate.planners import Limits
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
-DEMO = "demo/planners.png"
-"""Where the demonstration leaves its picture; its folder is made where it is missing."""
+RACE = "demo/planners.png"
+"""Where the race leaves its picture; its folder is made where it is missing."""
 
 BEFORE, AFTER, MEAN, BAND = "#b8bcc4", "#2a6fbb", "#222222", "#8fc98f"
 """Grey for what was, blue for what will be, a black line for the mean, green for what theta allows."""
@@ -133,3 +134,52 @@ def draw_race(racers: Sequence[Racer], title: str, path: Path) -> None:
 def _tidy(axes) -> None:  # type: ignore[no-untyped-def]
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(length=0)
+
+
+def draw_runs(first: RunRecord, second: RunRecord, title: str, shifts: Sequence[int], path: Path) -> None:
+    """Two runs of the demonstration: batch time, skew, and the load of every slot in every batch."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 9.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    rows = figure.subplots(4, 1, height_ratios=(1.3, 1.0, 1.0, 1.0), sharex=True)
+    for run, colour in ((first, LINES[0]), (second, AFTER)):
+        batches = np.arange(len(run.progress))
+        rows[0].plot(batches, run.batch_seconds, color=colour, lw=2, marker="o", ms=4, label=run.title)
+        rows[1].plot(batches, run.skews, color=colour, lw=2, marker="o", ms=4)
+    rows[1].axhline(1, color=MEAN, lw=1, ls=":")
+    counted = [value for run in (first, second) for value in run.of_measured(run.batch_seconds)]
+    rows[0].set_ylim(0, 1.1 * max([*counted, 1e-9]))
+    rows[0].legend(frameon=False, fontsize=9, ncols=2, loc="lower right")
+    shown = None
+    highest = max((max(row, default=1.0) for run in (first, second) for row in _relative(run)), default=1.0)
+    for axes, run in zip(rows[2:], (first, second), strict=True):
+        shown = axes.imshow(
+            np.array(_relative(run)).T, aspect="auto", cmap="RdBu_r", vmin=max(0.0, 2 - highest), vmax=highest
+        )
+        axes.set_ylabel("slot")
+    heads = (
+        "batch time in seconds (dashed: other words become popular; batch 0 does not count)",
+        "skew: the busiest slot / mean of the slots",
+        f"busy time of each slot / mean of the batch, {first.title}",
+        f"busy time of each slot / mean of the batch, {second.title}",
+    )
+    for axes, head in zip(rows, heads, strict=True):
+        axes.set_title(head, loc="left", fontsize=10)
+        _tidy(axes)
+        for batch in shifts:
+            axes.axvline(batch - 0.5, color=MEAN, lw=1, ls="--", alpha=0.6)
+    for axes in rows[:2]:
+        axes.grid(axis="y", color="#e4e6ea", lw=0.8)
+    rows[-1].set_xlabel("batch")
+    if shown is not None:
+        figure.colorbar(shown, ax=list(rows[2:]), shrink=0.8, pad=0.01)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12)
+    figure.savefig(path, dpi=DPI)
+
+
+def _relative(run: RunRecord) -> list[list[float]]:
+    """Loads as multiples of the batch's mean."""
+    means = [sum(loads) / max(len(loads), 1) for loads in run.loads]
+    return [[load / mean if mean > 0 else 1.0 for load in loads] for loads, mean in zip(run.loads, means, strict=True)]

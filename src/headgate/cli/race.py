@@ -1,4 +1,4 @@
-"""The race of the demonstration: one stream, several planners, each with an assignment of its own.
+"""The race: one stream, several planners, each with an assignment of its own.
 
     interval          i                                   i + 1
     data              ──────── counts of i ────────────│──────── counts of i + 1 ────────

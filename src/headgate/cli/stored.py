@@ -54,6 +54,7 @@ def operators(checkpoint: Checkpoint) -> list[dict[str, Any]]:
 
 
 def job_name(checkpoint: Checkpoint) -> str:
+    """The name of the job that the checkpoint belongs to."""
     job = checkpoint.job()
     return str(job["identity"].get("job", "?")) if job is not None else "?"
 

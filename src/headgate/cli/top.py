@@ -26,6 +26,9 @@ ENTRIES = 200
 OTHER_LINES = 17
 """Lines of a frame besides the bars."""
 
+SCALE = 5
+"""Batches whose busiest slot is a full bar: bars of neighbouring frames compare, and a slow start is soon forgotten."""
+
 SHORTEST = 0.1
 """Seconds between two looks, at the least: a look reads a few files."""
 
@@ -91,7 +94,7 @@ def drawn(seen: Look, console: Console, lines: int, *, height: int | None) -> li
     view = panel.View(
         width=console.width,
         bars=bars,
-        longest=max((max(each["slot_seconds"], default=0.0) for each in seen.recent), default=None),
+        longest=max((max(each["slot_seconds"], default=0.0) for each in seen.recent[-SCALE:]), default=None),
         ascii_only=console.options.ascii_only,
     )
     return panel.frame(f"{seen.job}{slots}", status, seen.recent, seen.entries, view, lines=lines)

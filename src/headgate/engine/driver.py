@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 RETAIN_EVERY = 16
 """Batches between two clean-ups of old versions and orphans: listing directories costs more than a small batch."""
 
-END_OF_INPUT = 2**62
-"""The watermark once a static source has been read: later than any event time."""
+END_OF_INPUT = 253_402_300_799_999_999
+"""The watermark once a static source has been read: the last instant of the year 9999, the latest a datetime can be."""
 
 RunTasks = Callable[[Any, Orders], list[Report]]
 """Runs the tasks of a batch over a frame of rows and gives their reports: Spark does, or a test in its own process."""
@@ -272,7 +272,8 @@ class Driver:
                 for report in reports
                 if isinstance(report, SlotReport) and report.operator == number and report.partials is not None
             ]
-            if not parts and not ((moving.target == SHARED) | (moving.cleaner == SHARED)).any():
+            expires = step.ttl_micros is not None and bool(orders.refs(number, SHARED))
+            if not parts and not expires and not ((moving.target == SHARED) | (moving.cleaner == SHARED)).any():
                 continue
             arrived = None
             if parts:

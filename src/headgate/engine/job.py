@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from headgate.engine.query import Query
     from headgate.planners import Limits, Planner
 
+ZONE = "UTC"
+"""The time zone that timestamps of Spark carry inside a job, whatever that of the session is: state must outlive it."""
+
 
 @dataclass(eq=False)
 class _Node:
@@ -115,7 +118,7 @@ class Job:
             return Stream(self, [node], rows.form.schema)
         if not isinstance(rows, DataFrame):
             raise JobError.option("a source", "a Spark DataFrame or one of headgate.sources", type(rows).__name__)
-        schema = to_arrow_schema(rows.schema)
+        schema = to_arrow_schema(rows.schema, timezone=ZONE)
         return Stream(self, [_Node("input", name, schema, frame=rows)], schema)
 
     def rejected(self) -> Stream:
@@ -294,7 +297,7 @@ class Stream:
         name = self._nodes[0].name
         if any(node is self._nodes[0] for node in self.job._inputs):
             name = next(f"{name}.{number}" for number in range(2, 10**6) if f"{name}.{number}" not in taken)
-        schema = to_arrow_schema(frame.schema)
+        schema = to_arrow_schema(frame.schema, timezone=ZONE)
         return Stream(self.job, [_Node("input", name, schema, frame=frame)], schema)
 
     def map(

@@ -233,9 +233,7 @@ class OperatorBatch:
     def _due(self, refs: tuple[Ref, ...], kind: Timer, after: int, upto: int) -> tuple[I32, I64]:
         """What is due of the keys that were here and stay; those that change place have a row at the old one still."""
         orders = self.orders
-        place, hashes = due(
-            orders.files, refs, self.schema, kind, after=after, upto=upto, fresh_from=orders.batch - 1
-        )
+        place, hashes = due(orders.files, refs, self.schema, kind, after=after, upto=upto, fresh_from=orders.batch - 1)
         stays = ~np.isin(hashes, self.relocation.hash)
         return place[stays], hashes[stays]
 
@@ -417,7 +415,8 @@ class OperatorBatch:
             listed = touched.keys.take(pa.array(rows[rows < len(touched.hash)])).to_pylist()
             names = iter([next(iter(row.values())) if len(row) == 1 else tuple(row.values()) for row in listed])
             return [
-                next(names) if row < len(touched.hash) else f"{hashes[row] & (2**64 - 1):016x}" for row in rows.tolist()
+                next(names) if row < len(touched.hash) else f"{int(hashes[row]) & (2**64 - 1):016x}"
+                for row in rows.tolist()
             ]
 
         return OperatorLoad.of_keys(

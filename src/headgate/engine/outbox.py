@@ -75,11 +75,15 @@ class Outbox:
 
     def finish(self) -> tuple[Written, ...]:
         """Write what is held back and close the files."""
-        for output in list(self._tables):
-            self._flush(output)
-        for target in self._open.values():
-            target.writer.close()
-            target.file.finish()
+        try:
+            for output in list(self._tables):
+                self._flush(output)
+            for target in self._open.values():
+                target.writer.close()
+                target.file.finish()
+        except BaseException:
+            self.abort()
+            raise
         return tuple(Written(output, target.name, target.rows) for output, target in self._open.items())
 
     def abort(self) -> None:

@@ -164,8 +164,18 @@ def flow(
 
 
 def returned_schema(name: str, function: Callable[[object], object], kind: BatchKind, given: pa.Schema) -> pa.Schema:
-    """The columns that a function returns, found out by calling it with no rows."""
-    return _called(name, function, kind, given.empty_table()).schema.remove_metadata()
+    """The columns that a function returns, found out by calling it with no rows.
+
+    A column of pandas texts has no type without rows: it keeps the one it came with; ``ValueError`` if it is new.
+    """
+    columns = []
+    for column in _called(name, function, kind, given.empty_table()).schema.remove_metadata():
+        if pa.types.is_null(column.type):
+            if column.name not in given.names:
+                raise ValueError(f"column {column.name!r} has no type without rows")
+            column = given.field(column.name)
+        columns.append(column)
+    return pa.schema(columns)
 
 
 def _called(name: str, function: Callable[[object], object], kind: BatchKind, rows: pa.Table) -> pa.Table:

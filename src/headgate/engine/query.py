@@ -24,7 +24,7 @@ from headgate.engine.durations import Duration, micros_of
 from headgate.engine.orders import Migration
 from headgate.engine.program import Program
 from headgate.engine.route import TAG
-from headgate.engine.tasks import SparkTasks
+from headgate.engine.tasks import SETTINGS, SparkTasks
 from headgate.errors import AssignmentError, HeadgateError, JobError, QueryError
 from headgate.planners import PLANNERS, Limits, Planner
 from headgate.routing import Assignment, key_hash
@@ -149,14 +149,17 @@ def start(
             crash=CrashPoints.from_environment(),
         )
         query = Query(job, driver)
-        if driver.last is not None and slots is not None and driver.last.assignment.slots != slots:
+        if slots is not None:
+            # Does nothing unless the last commit, or the plan of a batch that failed, has another number.
             query.set_slots(slots)
         for listener in listeners:
             query.add_listener(listener)
         if metrics_port is not None:
             from headgate.metrics import PrometheusListener
 
-            query.add_listener(PrometheusListener(metrics_port))
+            metrics = PrometheusListener(metrics_port, job=job.name)
+            query.add_listener(metrics)
+            query._at_end.append(metrics.close)
         query._begin(frame, streams, f"{checkpoint}/spark", processing)
     except BaseException:
         store.release()
@@ -194,13 +197,10 @@ def _frame(job: Job, spark: SparkSession, program: Program, heartbeat: bool) -> 
         raise JobError.mixed_sources(names[streaming.index(True)], names[streaming.index(False)])
     if not frames:
         raise JobError.empty(job.name)
-    if len(frames) == 1 and not (heartbeat and streaming[0]):
-        assert frames[0] is not None
-        return frames[0], streaming[0]
+    union: DataFrame | None = frames[0] if len(frames) == 1 else None
     kinds = [frame.schema for frame in frames]  # type: ignore[union-attr]
-    if heartbeat and streaming[0]:
-        frames.append(spark.readStream.format("rate").option("rowsPerSecond", 1).load())
-    union: DataFrame | None = None
+    if union is not None:
+        frames = []
     for number, frame in enumerate(frames):
         assert frame is not None
         columns = [sf.lit(number).cast("int").alias(TAG)]
@@ -210,6 +210,11 @@ def _frame(job: Job, spark: SparkSession, program: Program, heartbeat: bool) -> 
         tagged = frame.select(*columns)
         union = tagged if union is None else union.unionByName(tagged)
     assert union is not None
+    if heartbeat and streaming[0]:
+        # A source that moves on by itself, so that Spark runs batches, and of which no row is let through.
+        beat = spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
+        nulls = (sf.lit(None).cast(column.dataType).alias(column.name) for column in union.schema)
+        union = union.unionByName(beat.filter("value < 0").select(*nulls))
     return union, streaming[0]
 
 
@@ -231,6 +236,7 @@ class Query:
         self._failure: BaseException | None = None
         self._stream: StreamingQuery | None = None
         self._thread: threading.Thread | None = None
+        self._at_end: list[Callable[[], None]] = []
         driver.on_progress = self._tell
 
     def _begin(self, frame: DataFrame, streams: bool, location: str, trigger: dict[str, Any]) -> None:
@@ -260,6 +266,8 @@ class Query:
         """A static source: one batch of everything, then one in which every event-time timer is due."""
         driver = self._driver
         number = 0
+        conf = frame.sparkSession.conf  # the user's own, to be left as it was
+        before = {name: conf.get(name, None) for name in SETTINGS}
         try:
             empty = frame.sparkSession.createDataFrame([], frame.schema)
             rounds = [(frame, False)]
@@ -274,6 +282,8 @@ class Query:
         except Exception as error:
             self._failure = _explained(self.name, number, error)
         finally:
+            for name, value in before.items():
+                conf.set(name, value) if value is not None else conf.unset(name)
             self._close()
 
     def _watch(self) -> None:
@@ -291,6 +301,8 @@ class Query:
             if not self._ended.is_set():
                 self._driver.close()
                 self._driver.checkpoint.release()
+                for end in self._at_end:
+                    end()
                 self._ended.set()
 
     def _tell(self, progress: dict[str, Any]) -> None:

@@ -108,6 +108,8 @@ class Router:
                         for rows in read_file(path, form):
                             yield number, rows
                     continue
+                if table.schema.types != inputs[number].schema.types:
+                    table = table.cast(inputs[number].schema)  # timestamps come in the time zone of the session
                 pending = gathered[number]
                 pending.tables.append(table)
                 pending.bytes += table.nbytes

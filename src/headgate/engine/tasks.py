@@ -25,7 +25,8 @@ SETTINGS = {
     # Rows cross to Python in batches of this size; the default of 10,000 costs a turn per 10,000 rows.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
 }
-"""Set on the session of the query's batches (a copy of the user's), not on the user's own."""
+"""Set on the session of the query's batches: a copy of the user's, or, for a static source, the user's own, which gets
+its settings back afterwards."""
 
 
 class SparkTasks:

@@ -82,11 +82,13 @@ class ConsoleSink:
 
     def deliver(self, results: Results) -> None:
         table = results.table()
-        shown = Table(title=f"batch {results.batch}, {results.output}: {table.num_rows} rows", title_justify="left")
+        shown = Table()
         for name in table.column_names:
             shown.add_column(name)
         for row in table.slice(0, self.rows).to_pylist():
             shown.add_row(*(str(value) for value in row.values()))
+        title = f"batch {results.batch}, {results.output}: {table.num_rows} rows"
+        self.terminal.print(title, markup=False, highlight=False, soft_wrap=True)  # no wider than the table otherwise
         self.terminal.print(shown)
         if table.num_rows > self.rows:
             self.terminal.print(f"only the first {self.rows} rows are shown")
