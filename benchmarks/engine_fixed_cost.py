@@ -57,22 +57,22 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    rounds = 2 if options.quick else options.rounds
+    rounds, per_round = (2, WARM + 2) if options.quick else (options.rounds, PER_ROUND)
     rng = np.random.default_rng(options.seed)
-    tables = [rows_of(rng.integers(0, options.keys, options.rows), rng) for _ in range(rounds * PER_ROUND)]
+    tables = [rows_of(rng.integers(0, options.keys, options.rows), rng) for _ in range(rounds * per_round)]
     wanted = expected(tables)
     sinks = {"rows": hg.sinks.memory(), "files": hg.sinks.memory()}
     runs: dict[str, list[Course]] = {side: [] for side in (*sinks, *STORES)}
     with scratch() as space, session(CORES, SLOTS) as spark:
         for turn in range(rounds):
-            first = turn * PER_ROUND
-            folder = write_batches(space / "in", tables[first : first + PER_ROUND], first=first)
+            first = turn * per_round
+            folder = write_batches(space / "in", tables[first : first + per_round], first=first)
             for side in runs:
                 if side in STORES:
                     course = run_spark(native(stream_of(spark, folder)), space / f"spark-{side}", store=STORES[side])
                 else:
                     course = headgate_round(spark, folder, space, sinks[side], files=side == "files")
-                assert len(course.seconds) == PER_ROUND, f"{side}: {len(course.seconds)} batches"
+                assert len(course.seconds) == per_round, f"{side}: {len(course.seconds)} batches"
                 runs[side].append(course)
                 print(f"{turn} {side}: {millis(course.median(WARM))}", flush=True)
         for side, sink in sinks.items():
@@ -120,7 +120,7 @@ def main() -> None:
         title="The fixed cost of a batch: headgate against Spark's own stateful batch",
         setup=f"Count and sum per key, batches of {options.rows:,} rows in one Parquet file, {options.keys:,} keys, "
         f"local[{CORES}], {SLOTS} slots or shuffle partitions. {rounds} rounds in which each side goes on from "
-        f"its checkpoint over {PER_ROUND} batches; the first round and the first {WARM} batches of each do not "
+        f"its checkpoint over {per_round} batches; the first round and the first {WARM} batches of each do not "
         "count. Timed by Spark (triggerExecution) on both sides. The ratio is that of medians within a round, its "
         "median over rounds. Final counts and sums are compared with pyarrow's.",
         claims=[

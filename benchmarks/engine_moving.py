@@ -100,9 +100,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000, help="rows per batch")
     parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
-    keys, rows, rounds = options.keys, options.rows, options.rounds
+    keys, rows, rounds, per_round = options.keys, options.rows, options.rounds, PER_ROUND
     if options.quick:
-        keys, rows, rounds = keys // 10, rows // 5, 2
+        keys, rows, rounds, per_round = keys // 20, rows // 10, 1, 6
     rng = np.random.default_rng(options.seed)
     whole = pa.table({"k": rng.permutation(keys), "v": np.ones(keys, dtype=np.int64)})
     pieces = [whole.slice(at, BUILD) for at in range(0, keys, BUILD)]
@@ -118,13 +118,13 @@ def main() -> None:
         for way in WAYS:
             round_of(spark, folder, space / way, sinks[way], way)
         for turn in range(rounds):
-            more = [rows_of(rng.integers(0, keys, rows), rng) for _ in range(PER_ROUND)]
+            more = [rows_of(rng.integers(0, keys, rows), rng) for _ in range(per_round)]
             write_batches(folder, more, first=len(tables))
             tables += more
             for way in WAYS:
-                mover = Mover(GROUPS, turn * PER_ROUND // 2 * round(SHARE * GROUPS))
+                mover = Mover(GROUPS, turn * per_round // 2 * round(SHARE * GROUPS))
                 course = round_of(spark, folder, space / way, sinks[way], way, mover)
-                assert len(course.seconds) == len(course.progress) == PER_ROUND
+                assert len(course.seconds) == len(course.progress) == per_round
                 batches = list(zip(course.seconds.tolist(), course.progress, strict=True))[WARM:]
                 moves = [taken for taken, each in batches if each["batch"] in mover.moved]
                 stays = [taken for taken, each in batches if each["batch"] not in mover.moved]
@@ -159,7 +159,7 @@ def main() -> None:
         title="Moving a tenth of the state",
         setup=f"Running count and sum, {keys:,} keys of state ({state / 1e6:,.0f} MB) in {GROUPS:,} key groups, "
         f"{rows:,} rows a batch, local[{CORES}], {SLOTS} slots. {SHARE:.0%} of the key groups move at every "
-        f"second boundary, each to the next slot. {rounds} rounds of {PER_ROUND} batches, in which moving by "
+        f"second boundary, each to the next slot. {rounds} rounds of {per_round} batches, in which moving by "
         f"manifest and by copying take turns; the first {WARM} batches of a round do not count. Ratios are those of "
         "medians within a round, their median over rounds. Counts and sums of all keys are compared with "
         "pyarrow's.",

@@ -139,7 +139,7 @@ def main() -> None:
     options = parser.parse_args()
     rows, batches, rounds = options.rows, options.batches, options.rounds
     if options.quick:
-        rows, batches, rounds = rows // 5, 3, 2
+        rows, batches, rounds = rows // 10, 2, 1
     rng = np.random.default_rng(options.seed)
     tables = [rows_of(rng.integers(0, options.keys, rows), rng) for _ in range(batches)]
     wanted = [(table.num_rows, int(table["v"].to_numpy().sum())) for table in tables]

@@ -73,9 +73,9 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=10_000_000, help="keys of the large state")
     parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
-    large, rounds = options.keys, options.rounds
+    large, rounds, per_round = options.keys, options.rounds, PER_ROUND
     if options.quick:
-        large, rounds = large // 10, 2
+        large, rounds, per_round = large // 10, 1, 5
     rng = np.random.default_rng(options.seed)
     sizes = {"small": SMALL, "large": large}
     tables: dict[str, list[pa.Table]] = {side: [] for side in sizes}
@@ -96,7 +96,7 @@ def main() -> None:
             print(f"{side}: {keys:,} keys built in {built[side].seconds.sum():.1f} s", flush=True)
         for turn in range(rounds):
             for side, keys in sizes.items():
-                more = [rows_of(rng.choice(keys, TOUCHED, replace=False, shuffle=False), rng) for _ in range(PER_ROUND)]
+                more = [rows_of(rng.choice(keys, TOUCHED, replace=False, shuffle=False), rng) for _ in range(per_round)]
                 first = len(built[side].seconds) + len(tables[side])
                 tables[side] += more
                 folder = write_batches(space / side, more, first=first)
@@ -140,7 +140,7 @@ def main() -> None:
         title="Much state, few keys touched",
         setup=f"Running count and sum, {TOUCHED:,} keys a batch, drawn from {large:,} and from {SMALL:,} keys of "
         f"state; local[{CORES}], {SLOTS} slots, Parquet files read by the tasks. The state is built in batches of "
-        f"{BUILD:,} keys. {rounds} rounds of {PER_ROUND} batches in which the two take turns; the first {WARM} "
+        f"{BUILD:,} keys. {rounds} rounds of {per_round} batches in which the two take turns; the first {WARM} "
         "of a round, when a query has just started, do not count. The ratio is that of medians within a round, its "
         "median over rounds. Counts and sums of all keys touched are compared with pyarrow's, and the number of "
         "keys.",

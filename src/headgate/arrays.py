@@ -47,6 +47,15 @@ def sums(index: NDArray[np.integer], values: ArrayLike, size: int) -> F64:
     return np.bincount(index, np.asarray(values, dtype=np.float64), minlength=size).astype(np.float64, copy=False)
 
 
+def among(values: I64, those: I64) -> Bool:
+    """Which values are among those. Free where either is empty, which NumPy's ``isin`` is not."""
+    if not len(values) or not len(those):
+        return np.zeros(len(values), dtype=np.bool_)
+    ascending = np.sort(those)
+    found: Bool = ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)] == values
+    return found
+
+
 Array = TypeVar("Array", bound=NDArray[np.generic])
 
 

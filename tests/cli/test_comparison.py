@@ -64,6 +64,9 @@ def test_the_finding_follows_from_the_figures() -> None:
         "2.00 times the throughput: the busiest slot had 1.80 times the mean load with plain hashing, 1.10 with mixed."
     )
     assert finding(SECOND, FIRST).startswith("No gain in this run (0.50 times the throughput): ")
+    assert finding(SECOND, FIRST).endswith("1.80 with plain hashing.")
+    slow = run("mixed", [9.0, 2.0, 3.0, 4.0], [1.9, 1.2, 1.0, 1.1])
+    assert "the machine was busy with something else" in finding(FIRST, slow)
 
 
 def test_mistakes_are_named() -> None:

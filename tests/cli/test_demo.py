@@ -84,6 +84,19 @@ def test_wrong_counts_end_the_program() -> None:
         _check(stream, right, wrong)
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("Java gateway\nlong trace"), "the demonstration failed: RuntimeError: Java gateway; what Spark"),
+        (HeadgateError("query 'words' failed in batch 1"), "the demonstration failed: query 'words' failed in batch 1"),
+    ],
+)
+def test_a_failure_names_the_log(error: Exception, said: str) -> None:
+    text = str(showcase.explained(error, Path("work/spark.log")))
+    assert text.startswith(said)
+    assert text.endswith("is in work/spark.log")
+
+
 def test_plain_lines_tell_each_batch_once(capsys: pytest.CaptureFixture[str]) -> None:
     screen = Screen(Console(highlight=False, width=80), 2, live=False)
     with screen.showing("run 1 of 2: plain hashing") as watch:

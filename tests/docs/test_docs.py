@@ -16,6 +16,7 @@ the session. Without Spark they are compiled, and the options of their commands 
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import importlib
@@ -25,6 +26,7 @@ import json
 import re
 import shlex
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple, get_args
@@ -258,6 +260,24 @@ def test_the_page_on_operations_describes(what: str, names: set[str]) -> None:
     described = OPERATIONS.read_text(encoding="utf-8")
     assert names
     assert not [name for name in sorted(names) if f"`{name}`" not in described], f"describe {what}"
+
+
+def test_texts_of_errors_are_those_of_the_code() -> None:
+    """`SomeError`: "text ... text" in the table of errors: the pieces are in one text of the code, in this order."""
+    texts = [text for path in sorted((ROOT / "src").rglob("*.py")) for text in _texts(path)]
+    table = OPERATIONS.read_text(encoding="utf-8").partition("## Troubleshooting")[2]
+    rows = [row for row in table.splitlines() if re.match(r"\| `\w+Error`", row)]
+    assert len(rows) > 20
+    for shown in (text for row in rows for text in re.findall(r'"([^"]+)"', row.split("|")[1])):
+        pattern = re.compile(".*".join(re.escape(piece.strip()) for piece in shown.split("...")), re.DOTALL)
+        assert any(pattern.search(text) for text in texts), f"no error says {shown}"
+
+
+def _texts(path: Path) -> Iterator[str]:
+    """The texts with values in a module, with dots for the values."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "..." for part in node.values)
 
 
 def test_the_page_on_json_names_every_field(folder: Path) -> None:

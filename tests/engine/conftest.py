@@ -6,6 +6,7 @@ import os
 import pickle
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -107,6 +108,8 @@ class Bench:
     driver: Driver = field(init=False)
     identity: str = field(default_factory=lambda: f"program {next(_numbers)}")
     told: list[dict[str, Any]] = field(default_factory=list)
+    warm: bool = True
+    """Whether the first batch of a driver is looked at by the controller; no worker has to start here."""
 
     def __post_init__(self) -> None:
         self.sinks = {output: memory() for output in self.program.outputs}
@@ -133,6 +136,7 @@ class Bench:
             clock=lambda: self.seconds,
             on_progress=self.told.append,
         )
+        self.driver._warm = self.warm
         return self.driver
 
     def option(self, **changed: Any) -> None:
@@ -153,8 +157,13 @@ class Bench:
     def batch(self, *parts: Rows, number: int | None = None, **options: Any) -> dict[str, list[dict[str, Any]]]:
         """Run the next batch (or that one), and give what every output got for it."""
         number = self.next if number is None else number
-        self.driver.batch(self.frame(*parts), number, **options)
+        self.run(self.frame(*parts), number, **options)
         return {output: self.results(output, number) for output in self.sinks}
+
+    def run(self, frame: Sequence[pa.Table], number: int, **options: Any) -> None:
+        """Run a batch, and wait until the controller has looked at it."""
+        self.driver.batch(frame, number, **options)
+        wait(self.driver._planning)
 
     @property
     def next(self) -> int:

@@ -487,7 +487,7 @@ class Schedule:
     def attempt(self, number: int, rows: list[list[Row]], seed: int | None) -> None:
         if seed is not None:
             self.bench.driver.run_tasks = self.engine.scrambled(seed)
-        self.bench.driver.batch(self.bench.frame(*rows), number)
+        self.bench.run(self.bench.frame(*rows), number)
 
     def row(self, number: int, drawn: tuple[int, int, int, str, int]) -> Row:
         word, at, value, do, when = drawn

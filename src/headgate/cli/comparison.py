@@ -13,8 +13,8 @@ from headgate.cli.show import size_of
 from headgate.control import Entry
 
 WARM_UP = 1
-"""Batches at the beginning of each run that do not count: in the first one the workers of the query open its files for
-the first time, and no planner has seen any statistics."""
+"""Batches at the beginning of each run that do not count: in the first one the workers load the query, and the engine
+does not plan on what it measures there either."""
 
 Row = tuple[str, str, str, str]
 """A line of the comparison: what, of the first run, of the second, second against first."""
@@ -121,9 +121,15 @@ def finding(first: RunRecord, second: RunRecord) -> str:
     one, two = (float(np.mean(run.of_measured(run.skews))) for run in (first, second))
     gain = second.throughput / first.throughput if first.throughput else 1.0
     skew = f"the busiest slot had {one:.2f} times the mean load with {first.title}, {two:.2f} with {second.title}"
-    if gain <= 1:
-        return f"No gain in this run ({gain:.2f} times the throughput): {skew}."
-    return f"{gain:.2f} times the throughput: {skew}."
+    if gain > 1:
+        return f"{gain:.2f} times the throughput: {skew}."
+    why = ""
+    if two < one:
+        why = (
+            " The load is more level and yet the time is not shorter: the machine was busy with something else, or a "
+            "row takes too little time in its slot beside the fixed cost of a batch."
+        )
+    return f"No gain in this run ({gain:.2f} times the throughput): {skew}.{why}"
 
 
 def mistakes(run: RunRecord, expected: Mapping[str, int]) -> list[str]:

@@ -84,7 +84,7 @@ def page(
             for run in (first, second)
         ),
         "<h2>One batch</h2><div class=pick><label for=batch>Batch</label><input id=batch type=range min=0 "
-        f"max={max(batches - 1, 0)} value={min(batches - 1, max(batches // 2, 0))}><span id=which></span></div>",
+        f"max={max(batches - 1, 0)} value={max(batches - 1, 0)}><span id=which></span></div>",
         *(_pair(first, second, batch, longest) for batch in range(batches)),
         f"<h2>Decisions with {escape(second.title)}</h2>",
         "<p class=soft>Every plan, move and refusal with its reason, as the query's journal has it.</p>",

@@ -264,5 +264,8 @@ def _stderr_to(path: Path) -> Iterator[None]:
 
 
 def explained(error: Exception, log: Path) -> HeadgateError:
-    """The same fault with the place of Spark's own words."""
-    return HeadgateError(f"the demonstration failed: {error}; what Spark said is in {log}")
+    """The same fault in one line, with the place of Spark's own words."""
+    said = str(error).strip() or type(error).__name__
+    if not isinstance(error, HeadgateError):
+        said = f"{type(error).__name__}: {said.splitlines()[0]}"
+    return HeadgateError(f"the demonstration failed: {said}; what Spark said is in {log}")

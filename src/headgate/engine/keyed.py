@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from headgate.arrays import F64, I32, I64, Bool, sums
+from headgate.arrays import F64, I32, I64, Bool, among, sums
 from headgate.engine.orders import Orders, SlotReport, nothing
 from headgate.engine.payload import HASH, encode
 from headgate.engine.program import Step
@@ -133,7 +133,7 @@ class OperatorBatch:
             keys=len(touched.hash),
             seconds=self.seconds,
             fired=int((touched.fired_event | touched.fired_processing).sum()),
-            expired=len(expired[0]) + int((self._lapsed(moved_in) & ~np.isin(hashes_of(moved_in), touched.hash)).sum()),
+            expired=len(expired[0]) + int((self._lapsed(moved_in) & ~among(hashes_of(moved_in), touched.hash)).sum()),
             copied_bytes=copied,
             partials=partials,
         )
@@ -143,8 +143,7 @@ class OperatorBatch:
         shared = self.places.shared
         if self.slot == SHARED or not len(shared) or not len(hashes):
             return rows, hashes, None, nothing(), nothing()
-        at = np.minimum(np.searchsorted(shared, hashes), len(shared) - 1)
-        is_split = shared[at] == hashes
+        is_split = among(hashes, shared)
         if not is_split.any():
             return rows, hashes, None, nothing(), nothing()
         mask = pa.array(is_split)
@@ -227,14 +226,14 @@ class OperatorBatch:
             return np.empty(0, dtype=np.int32), nothing()
         touched.present[touched.stored & (timer_of(touched.state, "expires", NEVER) <= orders.now)] = False
         place, hashes = self._due(refs, "expires", orders.last_now, orders.now)
-        rest = ~np.isin(hashes, touched.hash)
+        rest = ~among(hashes, touched.hash)
         return place[rest], hashes[rest]
 
     def _due(self, refs: tuple[Ref, ...], kind: Timer, after: int, upto: int) -> tuple[I32, I64]:
         """What is due of the keys that were here and stay; those that change place have a row at the old one still."""
         orders = self.orders
         place, hashes = due(orders.files, refs, self.schema, kind, after=after, upto=upto, fresh_from=orders.batch - 1)
-        stays = ~np.isin(hashes, self.relocation.hash)
+        stays = ~among(hashes, self.relocation.hash)
         return place[stays], hashes[stays]
 
     def _lapsed(self, moved_in: pa.Table) -> Bool:
@@ -258,7 +257,7 @@ class OperatorBatch:
                 found.append((self.places.of(fires), fires))
         place = np.concatenate([places for places, _ in found])
         hashes = np.concatenate([keys for _, keys in found])
-        extra = ~np.isin(hashes, touched.hash) & ~np.isin(hashes, expired)
+        extra = ~among(hashes, touched.hash) & ~among(hashes, expired)
         extra_hash, first = np.unique(hashes[extra], return_index=True)
         extra_place = place[extra][first]
         order = np.lexsort((extra_hash, extra_place))
@@ -361,13 +360,13 @@ class OperatorBatch:
                 tables.append(tombstones(self.schema, touched.hash[gone]))
             new_bytes = np.zeros(len(keep), dtype=np.int64)
             new_bytes[keep] = row_bytes(rows)
-            in_overlay = np.isin(touched.hash, hashes_of(moved_in))
+            in_overlay = among(touched.hash, hashes_of(moved_in))
             had = touched.stored & ~in_overlay
             old_bytes = np.where(had, row_bytes(touched.state), 0)
             changes.append((touched.place, keep.astype(np.int64) - had, new_bytes - old_bytes))
         if moved_in.num_rows:
             hashes = hashes_of(moved_in)
-            idle = ~np.isin(hashes, touched.hash) & ~self._lapsed(moved_in)
+            idle = ~among(hashes, touched.hash) & ~self._lapsed(moved_in)
             at = np.searchsorted(moving.hash, hashes)
             sizes = row_bytes(moved_in)
             changes.append((moving.source_place[at], np.full(len(at), -1), -sizes))

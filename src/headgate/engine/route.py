@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.arrays import F64, I32, I64, Bool, compiled
+from headgate.arrays import F64, I32, I64, Bool, among, compiled
 from headgate.engine.orders import Orders, RouteReport
 from headgate.engine.outbox import Outbox
 from headgate.engine.payload import REPORT, Sender
@@ -189,9 +189,8 @@ def send(
     slots = orders.assignment.route(hashes, operator)
     shared = orders.shared[operator]
     if len(shared):
-        at = np.minimum(np.searchsorted(shared, hashes), len(shared) - 1)
         load = loads.setdefault(operator, np.zeros(orders.assignment.slots))
-        spread(slots, shared[at] == hashes, load)
+        spread(slots, among(hashes, shared), load)
     yield from sender.rows(operator, rows, hashes, slots, orders.assignment.slots)
 
 

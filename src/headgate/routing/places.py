@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.arrays import I32, I64, frozen_i32
+from headgate.arrays import I32, I64, among, frozen_i32
 from headgate.routing.assignment import Assignment
 from headgate.routing.groups import group_of
 
@@ -61,8 +61,7 @@ class Places:
             slots = self.assignment.pinned_slots(hashes, self.operator)
             place = np.where(slots >= 0, groups + 1 + slots, place).astype(np.int32)
         if len(self.shared):
-            at = np.minimum(np.searchsorted(self.shared, hashes), len(self.shared) - 1)
-            place = np.where(self.shared[at] == hashes, groups, place).astype(np.int32)
+            place = np.where(among(hashes, self.shared), groups, place).astype(np.int32)
         return place
 
     def owners(self) -> I32:

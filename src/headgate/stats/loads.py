@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headgate.arrays import F64, I32, I64, Bool, frozen_f64, frozen_i32, frozen_i64, sums
+from headgate.arrays import F64, I32, I64, Bool, among, frozen_f64, frozen_i32, frozen_i64, sums
 from headgate.errors import AssignmentError, LimitsError, SnapshotError
 from headgate.routing.assignment import Assignment
 from headgate.routing.groups import GROUPS, group_of
@@ -128,7 +128,7 @@ def heaviest(hashes: I64, cost: F64, limit: int = HEAVY_KEYS, pinned: I64 | None
         level = level[np.argsort(hashes[level], kind="stable")][: limit - len(above)]
         rows = np.concatenate([above, level])
     if pinned is not None and len(pinned):
-        rows = np.concatenate([rows, np.flatnonzero(np.isin(hashes, pinned))])
+        rows = np.concatenate([rows, np.flatnonzero(among(hashes, pinned))])
     return np.unique(rows).astype(np.int64)
 
 
@@ -213,7 +213,7 @@ class Tally:
             raise AssignmentError.groups(len(self.group_cost), len(assignment.groups))
         left_out = np.zeros(len(self), dtype=np.bool_)
         for number, hashes in enumerate(split):
-            left_out |= (self.operator == number) & np.isin(self.hash, hashes)
+            left_out |= (self.operator == number) & among(self.hash, hashes)
         inside = ~assignment.pinned(self.hash, self.operator) & ~left_out
         size, shown = len(self.group_cost), np.flatnonzero(~left_out)
         rest_tuples = np.rint(self.group_tuples - sums(self.group, self.tuples, size))

@@ -1,0 +1,260 @@
+"""Putting a job together: what is refused and with which words, what the program comes to, and how it is drawn."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import headgate as hg
+from headgate.engine.durations import micros_of
+from headgate.engine.program import FileFormat, ToOperator, ToOutput, leaves
+from headgate.errors import InputError, JobError, KeyTypeError
+from headgate.sources import FileSource
+
+SCHEMA = pa.schema([("word", pa.string()), ("at", pa.timestamp("us", "UTC")), ("v", pa.int64()), ("f", pa.float64())])
+
+
+def files(schema: pa.Schema = SCHEMA) -> FileSource:
+    """A source that needs no Spark until the job starts."""
+    return FileSource(None, FileFormat("parquet", schema))  # type: ignore[arg-type]
+
+
+def words(key: str, rows: Any, state: Any) -> tuple[str, int]:
+    state["n"] += len(rows)
+    return key, state["n"]
+
+
+def stream(**options: Any) -> Any:
+    return hg.Job("job", **options).source(files(), "in")
+
+
+def test_depths_leaves_and_the_columns_that_are_read() -> None:
+    job = hg.Job("job", event_time="at", slack="2 seconds", groups=16)
+    source = job.source(files(), "in")
+    counts = source.key_by("word").process(words, state={"n": 0}, output="word string, n long", ttl="1 day")
+    sizes = counts.key_by("n").aggregate(keys=hg.count(), name="sizes")
+    sizes.write_to(hg.sinks.memory())
+    counts.write_to(hg.sinks.memory(), name="counts").write_to(hg.sinks.memory())
+    program = job.program()
+    assert [step.depth for step in program.steps] == [1, 2]
+    assert program.depth == 2
+    assert [step.ttl_micros for step in program.steps] == [86_400_000_000, None]
+    assert [step.combine_early for step in program.steps] == [False, True]
+    assert list(leaves(program.inputs[0].branches)) == [ToOperator(0)]
+    assert set(leaves(program.steps[0].branches)) == {ToOperator(1), ToOutput("counts")}
+    assert list(program.outputs) == ["output0", "counts"]
+    assert len(job.sinks()["counts"]) == 2
+    assert job.slack_micros == 2_000_000
+    assert job.identity() == {
+        "job": "job",
+        "groups": 16,
+        "operators": [
+            {"name": "words", "keys": ["word string"], "state": ["n int64"]},
+            {"name": "sizes", "keys": ["n int64"], "state": ["keys.count int64"]},
+        ],
+    }
+
+
+def test_an_aggregate_takes_along_only_what_it_uses() -> None:
+    source = stream(event_time="at")
+    source.key_by("word").aggregate(n=hg.sum("v")).write_to(hg.sinks.memory())
+    program = source.job.program()
+    assert program.steps[0].operator.input_schema.names == ["word", "at", "v"]
+    assert program.inputs[0].files.columns == ("word", "at", "v")
+    source = stream()
+    source.key_by("word").aggregate(n=hg.count(where=pc.field("f") > 1)).write_to(hg.sinks.memory())
+    assert source.job.program().steps[0].operator.input_schema.names == SCHEMA.names
+
+
+def test_a_union_feeds_one_operator_from_every_stream() -> None:
+    job = hg.Job("job")
+    left, right = job.source(files(), "left"), job.source(files(), "right")
+    left.union(right, right.filter(lambda rows: pc.greater(rows["v"], 0))).key_by("word").aggregate(
+        n=hg.count()
+    ).write_to(hg.sinks.memory())
+    program = job.program()
+    assert {given.name: list(leaves(given.branches)) for given in program.inputs} == {
+        "left": [ToOperator(0)],
+        "right": [ToOperator(0), ToOperator(0)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        pytest.param(
+            lambda: hg.Job("a/b"),
+            "the name of a job must be a text without a slash, got 'a/b'",
+            id="a slash in the name",
+        ),
+        pytest.param(
+            lambda: hg.Job("job", late="ignore"),  # type: ignore[arg-type]
+            'late must be "fail", "drop" or "side", got \'ignore\'',
+            id="an unknown rule",
+        ),
+        pytest.param(lambda: hg.Job("job", groups=0), "groups must be at least 1, got 0", id="no groups"),
+        pytest.param(
+            lambda: hg.Job("job", slack="soon"),
+            "slack must be a duration such as \"10 minutes\", a timedelta or a number of seconds, got 'soon'",
+            id="slack that is no duration",
+        ),
+        pytest.param(
+            lambda: hg.Job("job").source([1, 2]),  # type: ignore[arg-type]
+            "a source must be a Spark DataFrame or one of headgate.sources, got 'list'",
+            id="a source of another kind",
+        ),
+        pytest.param(
+            lambda: stream().job.program(),
+            "job 'job' writes nothing: call write_to(sink) on a stream before you start it",
+            id="no output",
+        ),
+        pytest.param(lambda: stream().key_by(), "key_by must be given at least one column, got ()", id="no key"),
+        pytest.param(
+            lambda: stream().key_by("wrod"),
+            "'key_by' needs the column 'wrod', and its rows have word, at, v, f: check the name",
+            id="a key column that is not there",
+        ),
+        pytest.param(
+            lambda: stream().key_by("word").aggregate(n=hg.sum("w")),
+            "'aggregate' needs the column 'w', and its rows have word, at, v, f: check the name",
+            id="an aggregated column that is not there",
+        ),
+        pytest.param(
+            lambda: stream().union(hg.Job("other").source(files())),
+            "streams can be joined only with equal columns, got ['word', 'at', 'v', 'f'] and ['word', 'at', 'v', 'f']: "
+            "map one of them first",
+            id="a union with another job",
+        ),
+        pytest.param(
+            lambda: stream().union(stream().map(lambda rows: rows.select(["v"]))),
+            "streams can be joined only with equal columns, got ['word', 'at', 'v', 'f'] and ['v']: map one of them "
+            "first",
+            id="a union of unequal columns",
+        ),
+        pytest.param(
+            lambda: stream().map("upper(word)"),
+            "a Spark expression (map) works on rows that are still in Spark, and these have been through a Python "
+            "function: put it before the function, or do the same in a Python function",
+            id="a Spark expression after Spark",
+        ),
+        pytest.param(
+            lambda: stream().map(lambda rows: rows, batch="frames"),
+            'batch must be "arrow", "pandas" or "polars", got \'frames\'',
+            id="an unknown form of batches",
+        ),
+        pytest.param(
+            lambda: (
+                stream().write_to(hg.sinks.memory(), name="out").job.source(files(), "b").write_to(print, name="out")
+            ),
+            "every output of a job must have a name of its own, and 'out' is there twice: pass name= to one of them",
+            id="two outputs of one name",
+        ),
+        pytest.param(
+            lambda: twice(stream()),
+            "every operator of a job must have a name of its own, and 'words' is there twice: pass name= to one of them",
+            id="two operators of one name",
+        ),
+        pytest.param(
+            lambda: split_feeds(stream()),
+            "the keys of 'aggregate0' cannot be split over slots: its results feed another keyed operator; leave out "
+            "split=True",
+            id="split keys that feed another operator",
+        ),
+    ],
+)
+def test_what_a_job_may_not_be(build: Any, text: str) -> None:
+    with pytest.raises(JobError) as raised:
+        build()
+    assert str(raised.value) == text
+
+
+def twice(source: Any) -> Any:
+    for _ in range(2):
+        source.key_by("word").process(words, state={"n": 0}, output="word string, n long").write_to(hg.sinks.memory())
+    return source.job.program()
+
+
+def split_feeds(source: Any) -> Any:
+    first = source.key_by("word").aggregate(n=hg.count(), split=True, combine_early=False)
+    first.key_by("n").aggregate(m=hg.count()).write_to(hg.sinks.memory())
+    return source.job.program()
+
+
+def test_a_map_whose_columns_cannot_be_found_out() -> None:
+    with pytest.raises(
+        JobError, match=r"^the columns that 'first' returns could not be found out by calling it with no"
+    ):
+        stream().map(lambda rows: rows["v"][0], name="first")
+    mapped = stream().map(lambda rows: rows["v"][0], name="first", schema="v long")
+    assert mapped.columns == ["v"]
+
+
+def test_a_float_is_no_key() -> None:
+    with pytest.raises(KeyTypeError, match=r"^key column 'f' has type double, which has no stable hash"):
+        stream().key_by("f")
+
+
+def test_a_sink_must_be_one() -> None:
+    with pytest.raises(
+        InputError, match=r"^write_to needs a sink of headgate.sinks or a function f\(frame, batch\), got"
+    ):
+        stream().write_to(5)
+
+
+def test_a_job_drawn() -> None:
+    job = hg.Job("shop", event_time="at", slack="1 minute", late="side", groups=16)
+    source = job.source(files(), "orders")
+    big = source.filter(lambda rows: pc.greater(rows["v"], 9), name="big")
+    counts = big.key_by("word").process(words, state={"n": 0}, output="word string, n long", ttl=60)
+    counts.write_to(hg.sinks.parquet("out/words"), name="words")
+    counts.key_by("n").aggregate(keys=hg.count(), name="sizes").write_to(hg.sinks.memory(), name="sizes")
+    source.key_by("word").aggregate(
+        n=hg.count(), name="hot", combine_early=False, split=True
+    ).write_to(hg.sinks.memory(), name="hot")  # fmt: skip
+    columns = "word string, at timestamp[us, tz=UTC], v int64, f double"
+    assert job.explain().splitlines() == [
+        "job 'shop': 16 key groups, one Spark job with 2 shuffles per micro-batch",
+        "event time 'at', slack 60 s, late rows: side; bad keys: fail",
+        f"input 'orders' (files read by the tasks): {columns}",
+        "  ├─ filter big (arrow batches)",
+        "  │  └─ shuffle by word -> component 1: PerKey 'words'",
+        "  │        state: n int64; forgotten after 60 s without rows",
+        "  │        ├─ output 'words' -> parquet(out/words)",
+        "  │        └─ shuffle by n -> component 2: Aggregation 'sizes' (combined before the shuffle)",
+        "  │              state: keys.count int64",
+        "  │              └─ output 'sizes' -> memory",
+        "  └─ shuffle by word -> component 3: Aggregation 'hot' (hot keys split over slots)",
+        "        state: n.count int64",
+        "        └─ output 'hot' -> memory",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "micros"),
+    [
+        ("10 minutes", 600_000_000),
+        ("1 hour 30 min", 5_400_000_000),
+        ("1.5s", 1_500_000),
+        ("250 MS", 250_000),
+        ("7 us", 7),
+        ("2 weeks", 1_209_600_000_000),
+        (3, 3_000_000),
+        (0.25, 250_000),
+        (timedelta(days=1, microseconds=1), 86_400_000_001),
+    ],
+)
+def test_durations_as_people_write_them(value: Any, micros: int) -> None:
+    assert micros_of(value, "ttl") == micros
+
+
+@pytest.mark.parametrize("value", ["", "  ", "minutes", "5 parsecs", "5", -1, True, None, "1 hour x"])
+def test_what_is_no_duration(value: Any) -> None:
+    with pytest.raises(JobError) as raised:
+        micros_of(value, "ttl")
+    assert str(raised.value) == (
+        f'ttl must be a duration such as "10 minutes", a timedelta or a number of seconds, got {value!r}'
+    )
