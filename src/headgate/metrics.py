@@ -9,7 +9,7 @@ headgate_batches_total                 counter  batches committed since the list
 headgate_rows_total                    counter  rows read
 headgate_late_rows_total               counter  rows behind the watermark
 headgate_rejected_rows_total           counter  rows with a null or wrongly typed key
-headgate_moves_total                   counter  plans applied, and moves by hand
+headgate_moves_total                   counter  key groups and single keys that changed slot
 headgate_moved_groups_total            counter  key groups that changed slot
 headgate_moved_keys_total              counter  single keys that changed slot
 headgate_phase_seconds_total{phase}    counter  seconds spent per phase of a batch
@@ -49,7 +49,7 @@ _COUNTERS = {
     "rows": "rows read",
     "late_rows": "rows behind the watermark",
     "rejected_rows": "rows with a null or wrongly typed key",
-    "moves": "plans applied, and moves by hand",
+    "moves": "key groups and single keys that changed slot",
     "moved_groups": "key groups that changed slot",
     "moved_keys": "single keys that changed slot",
 }

@@ -155,7 +155,8 @@ def test_a_union_feeds_one_operator_from_every_stream() -> None:
         ),
         pytest.param(
             lambda: twice(stream()),
-            "every operator of a job must have a name of its own, and 'words' is there twice: pass name= to one of them",
+            "every operator of a job must have a name of its own, and 'words' is there twice: pass name= to one of "
+            "them",
             id="two operators of one name",
         ),
         pytest.param(
@@ -251,7 +252,9 @@ def test_durations_as_people_write_them(value: Any, micros: int) -> None:
     assert micros_of(value, "ttl") == micros
 
 
-@pytest.mark.parametrize("value", ["", "  ", "minutes", "5 parsecs", "5", -1, True, None, "1 hour x"])
+@pytest.mark.parametrize(
+    "value", ["", "  ", "minutes", "5 parsecs", "5", -1, True, None, "1 hour x", timedelta(-1), float("inf")]
+)
 def test_what_is_no_duration(value: Any) -> None:
     with pytest.raises(JobError) as raised:
         micros_of(value, "ttl")

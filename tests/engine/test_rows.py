@@ -11,7 +11,7 @@ import pytest
 from headgate.engine.program import REJECTED, REJECTED_SCHEMA, Input, Mapped, Program, Step, ToOperator, ToOutput
 from headgate.engine.route import TAG
 from headgate.errors import RowError
-from headgate.operators import Aggregation, count
+from headgate.operators import Aggregation, PerKey, count
 
 SCHEMA = pa.schema([("word", pa.string()), ("at", pa.int64())])
 
@@ -112,6 +112,49 @@ def test_event_times_of_every_type(engine: Any, tmp_path: Path, kind: pa.DataTyp
     bench.driver.batch([pa.table({"word": ["a"] * len(values), "at": times})], 0)
     bench.driver.batch([], 1)
     assert bench.last.watermark == watermark
+
+
+@pytest.mark.parametrize("at", [-(10**18), 10**18], ids=["before the year 1", "after the year 9999"])
+def test_a_watermark_that_no_date_can_say_does_not_stop_the_query(engine: Any, tmp_path: Path, at: int) -> None:
+    bench = engine.Bench(tmp_path, program(engine), 2)
+    bench.batch(rows(("a", at)))
+    bench.batch(rows(("a", at)))
+    assert (bench.told[-1]["watermark"], bench.told[-1]["watermark_micros"]) == (None, at)
+
+
+class TestKeysOneStageDeeper:
+    """What an operator gives to the next one may have no key for it, and the rule is the same."""
+
+    @staticmethod
+    def program(rule: Any) -> Program:
+        first = PerKey.of(
+            lambda key, rows, state: (None if key == "bad" else key, len(rows)),
+            name="first", input_schema=SCHEMA, key_names=["word"], state={"n": 0}, output="word string, n long",
+        )  # fmt: skip
+        second = counting(first.output_schema)
+        return Program(
+            name="deeper",
+            inputs=(Input("in", SCHEMA, (ToOperator(0),)),),
+            steps=(Step(first, 1, (ToOperator(1),)), Step(second, 2, (ToOutput("out"),))),
+            outputs={"out": second.output_schema, REJECTED: REJECTED_SCHEMA},
+            groups=4,
+            bad_keys=rule,
+        )
+
+    @pytest.mark.parametrize(("rule", "sources"), [("drop", []), ("side", ["first"])])
+    def test_it_is_counted(self, engine: Any, tmp_path: Path, rule: str, sources: list[str]) -> None:
+        bench = engine.Bench(tmp_path, self.program(rule), 2)
+        outputs = bench.batch(rows(("good", 1), ("bad", 1)))
+        assert outputs["out"] == [{"word": "good", "n": 1}]
+        assert bench.told[-1]["rejected_rows"] == 1
+        assert [row["input"] for row in outputs[REJECTED]] == sources
+
+    def test_or_it_fails(self, engine: Any, tmp_path: Path) -> None:
+        bench = engine.Bench(tmp_path, self.program("fail"), 2)
+        with pytest.raises(
+            RowError, match=r"^1 row\(s\) of 'first' cannot be used \(null, or no string, in key column"
+        ):
+            bench.batch(rows(("good", 1), ("bad", 1)))
 
 
 class TestSeveralInputs:

@@ -1,6 +1,6 @@
 """A job on two executors, each a process of its own, in which things go wrong: run as a program on a folder.
 
-    python cluster.py FOLDER
+    python cluster.py FOLDER MASTER
 
 The value of a row says what is to go wrong in the batch it comes in: its task sleeps until its executor is killed, it
 fails, or it is slow. Each happens once, marked by a file. What the tasks saw is in FOLDER/seen, what Spark made of it
@@ -29,12 +29,12 @@ LONG = 120.0
 """Seconds that a task sleeps that is to be killed, or at most waits for its duplicate: far more than it takes."""
 
 
-def make_input(folder: Path) -> list[pa.Table]:
-    """Four batches; in all but the first one row brings trouble."""
+def make_input(folder: Path, *troubles: int) -> list[pa.Table]:
+    """A batch without trouble, and one for each; one of its rows brings it."""
     (folder / "in").mkdir(parents=True)
     (folder / "seen").mkdir()
     tables = []
-    for number, trouble in enumerate((None, KILLED, FAILED, SLOW)):
+    for number, trouble in enumerate((None, *troubles)):
         keys = [*range(KEYS), *range(KEYS)]
         values = [number * 10 + key for key in keys]
         if trouble is not None:
@@ -73,7 +73,7 @@ def kill_executor(folder: Path, java: int, report: dict[str, Any]) -> None:
     report["killed"] = pid
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, master: str) -> None:
     from pyspark.sql import SparkSession
 
     settings = {
@@ -88,7 +88,7 @@ def main(folder: Path) -> None:
         "spark.speculation.efficiency.enabled": "false",
         "spark.executorEnv.PYSPARK_PYTHON": sys.executable,
     }
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]")
+    builder = SparkSession.builder.master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -146,4 +146,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

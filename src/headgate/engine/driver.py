@@ -46,6 +46,9 @@ RETAIN_EVERY = 16
 END_OF_INPUT = 253_402_300_799_999_999
 """The watermark once a static source has been read: the last instant of the year 9999, the latest a datetime can be."""
 
+FIRST_INSTANT = -62_135_596_800_000_000
+"""The beginning of the year 1, the earliest a datetime can be."""
+
 RunTasks = Callable[[Any, Orders], list[Report]]
 """Runs the tasks of a batch over a frame of rows and gives their reports: Spark does, or a test in its own process."""
 
@@ -147,7 +150,7 @@ class Driver:
             self.checkpoint.retain(self.options.keep_versions)
         phases["after"] = time.perf_counter() - mark
         phases["total"] = time.perf_counter() - started
-        progress = self._progress(plan, manifest, reports, phases)
+        progress = self._progress(orders, plan, manifest, reports, phases)
         self.checkpoint.write_progress(number, progress)
         self.on_progress(progress)
 
@@ -161,7 +164,9 @@ class Driver:
         last = self.last
         assignment = self.assignment
         entries: list[Entry] = []
-        shared = self._shared_before()
+        # A job that was started again without split=True brings its split keys together at the first boundary.
+        steps = zip(self._shared_before(), self.program.steps, strict=True)
+        shared = tuple(keys if step.splits else nothing() for keys, step in steps)
         with self._lock:
             changes, self._changes = self._changes, []
         for change in changes:
@@ -264,7 +269,7 @@ class Driver:
         made: list[Report] = []
         outbox = Outbox(orders.files, orders.batch, (1 << 30) - 1)
         for number, step in enumerate(self.program.steps):
-            if not step.splits:
+            if not (step.splits or len(orders.shared[number]) or len(orders.shared_before[number])):
                 continue
             moving = orders.relocation(number)
             parts = [
@@ -363,7 +368,12 @@ class Driver:
         self._warm = True
 
     def _progress(
-        self, plan: BatchPlan, manifest: Manifest, reports: Sequence[Report], phases: Mapping[str, float]
+        self,
+        orders: Orders,
+        plan: BatchPlan,
+        manifest: Manifest,
+        reports: Sequence[Report],
+        phases: Mapping[str, float],
     ) -> dict[str, Any]:
         slots = plan.assignment.slots
         seconds, rows = np.zeros(slots), np.zeros(slots, dtype=np.int64)
@@ -375,8 +385,8 @@ class Driver:
                 rows[report.slot] += report.tuples
         mean = float(seconds.mean()) if len(seconds) else 0.0
         row_mean = float(rows.mean()) if len(rows) else 0.0
-        plans = [entry for entry in plan.decisions if entry.get("kind") == "plan"]
-        details = plans[-1].get("details", {}) if plans else {}
+        moved_keys = sum(len(orders.relocation(number)) for number in range(len(self.program.steps)))
+        moved_groups = int(np.count_nonzero(orders.before.groups != plan.assignment.groups))
         return {
             "job": self.program.name,
             "batch": plan.batch,
@@ -393,28 +403,28 @@ class Driver:
             "theta_max": float(np.abs(seconds / mean - 1).max()) if mean > 0 else 0.0,
             "state_rows": sum(int(count.rows.sum()) for count in manifest.counts),
             "state_bytes": sum(int(count.bytes.sum()) for count in manifest.counts),
-            "moves": int(details.get("moved_keys", 0)) + int(details.get("moved_groups", 0)),
-            "moved_keys": int(details.get("moved_keys", 0)),
-            "moved_groups": int(details.get("moved_groups", 0)),
+            "moves": moved_keys + moved_groups,
+            "moved_keys": moved_keys,
+            "moved_groups": moved_groups,
             "decisions": [_said(entry) for entry in plan.decisions if entry.get("kind") not in ("move", "refused")],
             "assignment_version": plan.assignment.version,
             "table_size": len(plan.assignment.pins),
             "split_keys": sum(len(keys) for keys in plan.shared),
             "late_rows": sum(report.late for report in routed),
-            "rejected_rows": sum(report.rejected for report in routed),
+            "rejected_rows": sum(report.rejected for report in reports if not isinstance(report, SlotReport)),
             "timers_fired": sum(report.fired for report in slotted),
             "expired_keys": sum(report.expired for report in slotted),
             "written_bytes": sum(report.written for report in slotted),
             "copied_bytes": sum(report.copied_bytes for report in slotted),
             "results": {name: len(names) for name, names in manifest.outputs.items()},
             "watermark": _instant(plan.watermark),
-            "watermark_micros": plan.watermark,
+            "watermark_micros": None if plan.watermark == END_OF_INPUT else plan.watermark,
         }
 
 
 def _instant(micros: int | None) -> str | None:
-    """A time as text; None for none, and for the end of the input."""
-    if micros is None or micros >= END_OF_INPUT:
+    """A time as text; None for none, and where no datetime can say it: before the year 1, at the end of the input."""
+    if micros is None or not FIRST_INSTANT <= micros < END_OF_INPUT:
         return None
     return datetime.fromtimestamp(micros / 1e6, UTC).isoformat()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 
@@ -21,9 +22,9 @@ _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 def micros_of(value: Duration, what: str) -> int:
     """Microseconds; raises ``JobError`` naming ``what`` for anything that is no duration."""
-    if isinstance(value, timedelta):
+    if isinstance(value, timedelta) and value >= timedelta(0):
         return round(value.total_seconds() * 1e6)
-    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
         return round(value * 1e6)
     if isinstance(value, str):
         total, at = 0.0, 0

@@ -105,6 +105,7 @@ class Job:
         self.late: Rule = late
         self.bad_keys: Rule = bad_keys
         self.groups = groups
+        self._sources = 0
         self._inputs: list[_Node] = []
         self._steps: list[_Keyed] = []
         self._outputs: dict[str, tuple[pa.Schema, list[Sink]]] = {}
@@ -112,7 +113,8 @@ class Job:
     def source(self, rows: DataFrame | FileSource, name: str | None = None) -> Stream:
         """A stream of the rows of a streaming DataFrame, of files the tasks read themselves (``headgate.sources``), or
         of a static DataFrame, which is processed once."""
-        name = name or f"input{len(self._inputs)}"
+        name = name or f"input{self._sources}"
+        self._sources += 1
         if isinstance(rows, FileSource):
             node = _Node("input", name, rows.form.schema, frame=rows.frame, files=rows.form)
             return Stream(self, [node], rows.form.schema)
@@ -145,6 +147,11 @@ class Job:
         for name in names:
             if names.count(name) > 1:
                 raise JobError.name_twice("operator", name)
+        fed = [keyed.operator.input_schema.names for keyed in self._steps]
+        if self.event_time is not None and fed and not any(self.event_time in columns for columns in fed):
+            raise JobError.unknown_column(
+                "event_time", self.event_time, sorted({name for names in fed for name in names})
+            )
         depths = self._depths()
         steps = tuple(
             Step(
@@ -388,6 +395,8 @@ class Stream:
         """Send the rows to a sink; may be called several times. Returns the same stream."""
         job = self.job
         target = as_sink(sink)
+        if self._output is not None and name not in (None, self._output):
+            raise JobError.option("the name of an output", f"the one it has, {self._output!r}, or left out", name)
         if self._output is None:
             output = name or f"output{len(job._outputs)}"
             if output in job._outputs or output == REJECTED or "/" in output:

@@ -126,11 +126,12 @@ class SlotReport:
 
 @dataclass(frozen=True, slots=True)
 class OutputReport:
-    """The files of results a slot task wrote."""
+    """The files of results a slot task wrote, and how many rows had no key for the next operator."""
 
     slot: int
     written: tuple[Written, ...]
     seconds: float
+    rejected: int = 0
 
 
 Report = RouteReport | SlotReport | OutputReport

@@ -112,6 +112,8 @@ def start(
         raise JobError.option("statistics", "on for a job that is to be balanced", statistics)
     processing = _trigger(trigger)
     frame, streams = _frame(job, spark, program, heartbeat)
+    if "://" not in checkpoint:
+        checkpoint = os.path.abspath(checkpoint)  # Spark would take it from where its own process stands
     policy = policy or Policy(min_load=MIN_LOAD_SECONDS)
     if limits is not None:
         policy = replace(policy, limits=limits)

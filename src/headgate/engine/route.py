@@ -21,11 +21,11 @@ from headgate.arrays import F64, I32, I64, Bool, among, compiled
 from headgate.engine.orders import Orders, RouteReport
 from headgate.engine.outbox import Outbox
 from headgate.engine.payload import REPORT, Sender
-from headgate.engine.program import REJECTED, REJECTED_SCHEMA, Input, Program, Step, ToOperator, ToOutput, flow
+from headgate.engine.program import REJECTED, REJECTED_SCHEMA, Input, Program, Rule, Step, ToOperator, ToOutput, flow
+from headgate.engine.reading import read_file
 from headgate.errors import RowError
 from headgate.operators import NO_WATERMARK
 from headgate.routing import key_hash
-from headgate.sources.reading import read_file
 
 TAG = "__input"
 """Where a job has several inputs: the column that says of which one a row is."""
@@ -131,29 +131,11 @@ class Router:
             if self.orders.watermark != NO_WATERMARK and pc.min(times).as_py() is not None:
                 is_late = pc.fill_null(pc.less(times, self.orders.watermark), False)
                 if pc.any(is_late).as_py():
-                    rows = self._turn_away(given, rows, is_late, "late", program.late)
-        for name in program.steps[operator].operator.key_names:
-            column = rows.column(name)
-            if column.null_count:
-                step = program.steps[operator].operator.name
-                reason = f"null, or no {column.type}, in key column {name!r} of {step!r}"
-                rows = self._turn_away(given, rows, pc.is_null(column), reason, program.bad_keys)
+                    rows, late = turn_away(rows, is_late, given.name, "late", program.late, self.outbox)
+                    self.late += late
+        rows, rejected = with_keys(rows, program.steps[operator], given.name, program.bad_keys, self.outbox)
+        self.rejected += rejected
         return rows
-
-    def _turn_away(self, given: Input, rows: pa.Table, mask: pa.ChunkedArray, reason: str, rule: str) -> pa.Table:
-        away = rows.filter(mask)
-        if rule == "fail":
-            raise RowError.refused(given.name, reason, away.num_rows, away.slice(0, 1).to_pylist()[0])
-        if reason == "late":
-            self.late += away.num_rows
-        else:
-            self.rejected += away.num_rows
-        if rule == "side":
-            texts = [json.dumps(row, default=str) for row in away.to_pylist()]
-            count = len(texts)
-            columns = [[self.orders.batch] * count, [given.name] * count, [reason] * count, texts]
-            self.outbox.add(REJECTED, pa.table(columns, schema=REJECTED_SCHEMA))
-        return rows.filter(pc.invert(mask))
 
     def _accept(self, operator: int, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         pending = self._pending.setdefault(operator, _Pending())
@@ -192,6 +174,33 @@ def send(
         load = loads.setdefault(operator, np.zeros(orders.assignment.slots))
         spread(slots, among(hashes, shared), load)
     yield from sender.rows(operator, rows, hashes, slots, orders.assignment.slots)
+
+
+def with_keys(rows: pa.Table, step: Step, source: str, rule: Rule, outbox: Outbox) -> tuple[pa.Table, int]:
+    """The rows that have a key for this operator, and how many had none."""
+    rejected = 0
+    for name in step.operator.key_names:
+        column = rows.column(name)
+        if column.null_count:
+            reason = f"null, or no {column.type}, in key column {name!r} of {step.operator.name!r}"
+            rows, count = turn_away(rows, pc.is_null(column), source, reason, rule, outbox)
+            rejected += count
+    return rows, rejected
+
+
+def turn_away(
+    rows: pa.Table, mask: pa.ChunkedArray, source: str, reason: str, rule: Rule, outbox: Outbox
+) -> tuple[pa.Table, int]:
+    """The rows without the masked ones, and how many those were. Raises ``RowError`` where the rule is to fail."""
+    away = rows.filter(mask)
+    if rule == "fail":
+        raise RowError.refused(source, reason, away.num_rows, away.slice(0, 1).to_pylist()[0])
+    if rule == "side":
+        texts = [json.dumps(row, default=str) for row in away.to_pylist()]
+        count = len(texts)
+        columns = [[outbox.batch] * count, [source] * count, [reason] * count, texts]
+        outbox.add(REJECTED, pa.table(columns, schema=REJECTED_SCHEMA))
+    return rows.filter(pc.invert(mask)), away.num_rows
 
 
 def _untagged(batch: pa.RecordBatch, inputs: tuple[Input, ...]) -> Iterator[tuple[int, pa.Table]]:

@@ -19,7 +19,7 @@ from headgate.engine.orders import Orders, OutputReport
 from headgate.engine.outbox import Outbox
 from headgate.engine.payload import REPORT, Parcel, Sender, exchange_row, received, rows_of
 from headgate.engine.program import ToOperator, ToOutput, flow
-from headgate.engine.route import send
+from headgate.engine.route import send, with_keys
 from headgate.errors import UserFunctionError
 from headgate.routing import key_hash
 
@@ -33,6 +33,7 @@ class SlotTask:
     depth: int
     clock: Callable[[], float] = time.perf_counter
     _loads: dict[int, F64] = field(default_factory=dict)
+    _rejected: int = 0
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Exchange rows for deeper operators, what only passes through, and the reports of this slot."""
@@ -49,7 +50,7 @@ class SlotTask:
             yield from self._operator(number, parcels, sender, outbox)
         started = self.clock()
         written = outbox.finish()
-        yield self._report(sender, OutputReport(self.slot, written, self.clock() - started))
+        yield self._report(sender, OutputReport(self.slot, written, self.clock() - started, self._rejected))
 
     def _operator(self, number: int, parcels: list[Parcel], sender: Sender, outbox: Outbox) -> Iterator[pa.RecordBatch]:
         orders, program = self.orders, self.orders.load()
@@ -67,6 +68,8 @@ class SlotTask:
                 outbox.add(leaf.output, rows)
                 return
             target = program.steps[leaf.operator]
+            rows, rejected = with_keys(rows, target, step.operator.name, program.bad_keys, outbox)
+            self._rejected += rejected
             rows = rows.select(target.operator.input_schema.names).combine_chunks()
             hashes = key_hash(*(rows.column(name) for name in target.operator.key_names))
             ready.extend(send(orders, sender, leaf.operator, target, rows, hashes, self._loads))

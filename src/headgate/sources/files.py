@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from headgate.engine.program import FileFormat
+from headgate.engine.reading import guess_schema
 from headgate.errors import SourceError
 from headgate.operators import output_columns
-from headgate.sources.reading import guess_schema
 
 Format = Literal["parquet", "csv", "json"]
 
