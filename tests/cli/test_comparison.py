@@ -65,6 +65,8 @@ def test_the_finding_follows_from_the_figures() -> None:
     )
     assert finding(SECOND, FIRST).startswith("No gain in this run (0.50 times the throughput): ")
     assert finding(SECOND, FIRST).endswith("1.80 with plain hashing.")
+    lucky = run("hash", [9.0, 1.0, 1.0, 2.0], [1.9, 1.8, 1.8, 1.9])
+    assert "2.00 times the throughput, but not by balance, since " in finding(FIRST, lucky)
     slow = run("mixed", [9.0, 2.0, 3.0, 4.0], [1.9, 1.2, 1.0, 1.1])
     assert "the machine was busy with something else" in finding(FIRST, slow)
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from headgate.cli import app, showcase
 from headgate.cli.comparison import RunRecord
-from headgate.cli.demo import Screen, _check
+from headgate.cli.demo import Screen, _check, busy_note
 from headgate.cli.words import WordStream
 from headgate.control import Entry
 from headgate.errors import HeadgateError
@@ -73,6 +73,11 @@ def test_without_pyspark_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 2
     assert "pip install 'headgate[spark]'" in result.stderr
+
+
+def test_a_busy_machine_is_noted() -> None:
+    assert busy_note(1.5, 2) is None
+    assert "(load 20.0 on 2 cores)" in str(busy_note(20.0, 2))
 
 
 def test_wrong_counts_end_the_program() -> None:

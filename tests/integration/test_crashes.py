@@ -158,7 +158,7 @@ def test_eight_kills_change_nothing(tmp_path: Path, victims: list[Victim]) -> No
     )
     for point in points:
         assert victim.run(at=point), f"{point} was not reached"
-    victim.run(after=0.5, whole=True)
+    victim.run(after=0.2, whole=True)
     assert len(victim.kills) == len(points) + 1
     assert not victim.run()
     assert not calm.run()

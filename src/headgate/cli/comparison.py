@@ -121,8 +121,10 @@ def finding(first: RunRecord, second: RunRecord) -> str:
     one, two = (float(np.mean(run.of_measured(run.skews))) for run in (first, second))
     gain = second.throughput / first.throughput if first.throughput else 1.0
     skew = f"the busiest slot had {one:.2f} times the mean load with {first.title}, {two:.2f} with {second.title}"
-    if gain > 1:
+    if gain > 1 and two < one:
         return f"{gain:.2f} times the throughput: {skew}."
+    if gain > 1:
+        return f"{gain:.2f} times the throughput, but not by balance, since {skew}: times differ by chance."
     why = ""
     if two < one:
         why = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -91,12 +92,25 @@ def demo(
         "become popular."
     )
     say(console, told)
+    busy = busy_note(os.getloadavg()[0], os.cpu_count() or 1)
+    if busy:
+        say(console, busy, "yellow")
     with _workshop(console, keep) as work:
         showcase = Showcase(stream, slots=slots, service_ms=service_time, planner=names[0], work=work)
         screen = Screen(console, batches, live and console.is_terminal)
         first, second = _runs(showcase, screen, names[0])
         _check(stream, first, second)
         _conclude(console, stream, first, second, told, out)
+
+
+def busy_note(load: float, cores: int) -> str | None:
+    """What to say of a machine that has other things to do; None where it has not."""
+    if load <= cores:
+        return None
+    return (
+        f"note: this machine is busy (load {load:.1f} on {cores} cores), so times and throughput will say little; skew "
+        "and moves hold"
+    )
 
 
 @contextmanager

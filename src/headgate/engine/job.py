@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headgate.engine.durations import Duration, micros_of
+from headgate.engine.payload import HASH
 from headgate.engine.program import (
     REJECTED,
     REJECTED_SCHEMA,
@@ -503,6 +504,10 @@ class KeyedStream:
         splits: bool = False,
     ) -> Stream:
         job = self.stream.job
+        if HASH in self.stream.schema.names:
+            raise JobError.option(
+                "a column of a keyed stream", "named other than the key hash that travels along", HASH
+            )
         number = len(job._steps)
         node = _Node("operator", operator.name, operator.output_schema, step=number)
         job._steps.append(

@@ -184,8 +184,8 @@ class OperatorBatch:
             new = ref.places if had is None else ref.places.minus(had)
             if new:
                 gained.append(Ref(ref.run, new))
-            if had is not None:
-                kept.append(Ref(ref.run, had.intersect(ref.places)))
+            if had is not None and (stays := had.intersect(ref.places)):
+                kept.append(Ref(ref.run, stays))
         if not gained:
             return 0, self.refs
         name = Checkpoint.run_name(self.number, self.orders.batch, self.slot)
