@@ -116,6 +116,7 @@ def main() -> None:
     )
     mean = float(seconds["large"].mean() / seconds["small"].mean())
     held = max(memory["large"], memory["large, building"])
+    assert held, "no Python worker was seen: its memory is not known"
     table = Table(
         ("state", "bytes", "median batch", "mean batch", "worst batch", "slowest slot", "written a batch"),
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -28,7 +29,7 @@ from headgate.engine.tasks import SETTINGS, SparkTasks
 from headgate.errors import AssignmentError, HeadgateError, JobError, QueryError
 from headgate.planners import PLANNERS, Limits, Planner
 from headgate.routing import Assignment, key_hash
-from headgate.state import Checkpoint, Files
+from headgate.state import HEARTBEAT_SECONDS, Checkpoint, Files
 from headgate.testing import CrashPoints
 
 if TYPE_CHECKING:
@@ -241,7 +242,14 @@ class Query:
         self._at_end: list[Callable[[], None]] = []
         driver.on_progress = self._tell
 
+    def _stay_owner(self) -> None:
+        """Signs of life while there is nothing to commit, so that an idle query is not taken for a dead one."""
+        while not self._ended.wait(HEARTBEAT_SECONDS):
+            with contextlib.suppress(HeadgateError):  # a checkpoint that was lost fails the next commit, which says so
+                self._driver.checkpoint.assert_owner()
+
     def _begin(self, frame: DataFrame, streams: bool, location: str, trigger: dict[str, Any]) -> None:
+        threading.Thread(target=self._stay_owner, name=f"headgate-owner-{self.name}", daemon=True).start()
         if not streams:
             self._thread = threading.Thread(target=self._run_once, args=(frame,), name=f"headgate-{self.name}")
             self._thread.daemon = True
