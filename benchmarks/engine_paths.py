@@ -29,9 +29,9 @@ from engine import arguments, millis, rows_of, run_spark, scratch, session, stre
 from headgate.engine.payload import EXCHANGE_DDL, Sender, received
 from headgate.engine.payload import rows_of as rows_in
 from headgate.engine.program import FileFormat
+from headgate.engine.reading import read_file
 from headgate.engine.tasks import SETTINGS
 from headgate.routing import Assignment, key_hash
-from headgate.sources.reading import read_file
 from reporting import Claim, Report, Table
 
 CORES = SLOTS = 2

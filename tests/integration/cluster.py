@@ -28,6 +28,9 @@ KEYS = 12
 LONG = 120.0
 """Seconds that a task sleeps that is to be killed, or at most waits for its duplicate: far more than it takes."""
 
+OTHERS = 2.0
+"""Seconds for the other tasks to end first: then Spark has to make rows again that some have used already."""
+
 
 def make_input(folder: Path, *troubles: int) -> list[pa.Table]:
     """A batch without trouble, and one for each; one of its rows brings it."""
@@ -69,6 +72,7 @@ def kill_executor(folder: Path, java: int, report: dict[str, Any]) -> None:
     pid = int(mark.read_text())
     while parent_of(pid) != java:
         pid = parent_of(pid)
+    time.sleep(OTHERS)
     os.kill(pid, signal.SIGKILL)
     report["killed"] = pid
 

@@ -49,7 +49,7 @@ STOP_SECONDS = 60.0
 
 _OURS = re.compile(r"headgate\.errors\.(\w+): (.*?)(?:\n\s*SQLSTATE|\nDuring handling|\n\n|\Z)", re.DOTALL)
 
-_RAISED = re.compile(r"^(?:\w+\.)*\w+(?:Error|Exception|Interrupt)\b: .*$", re.MULTILINE)
+_RAISED = re.compile(r"^(?:: )?((?:\w+\.)*\w+(?:Error|Exception|Interrupt)\b: .*)$", re.MULTILINE)
 
 
 class Listener(Protocol):

@@ -28,6 +28,13 @@ SETTINGS = {
 """Set on the session of the query's batches: a copy of the user's, or, for a static source, the user's own, which gets
 its settings back afterwards."""
 
+INDETERMINATE = "shuffle map stage with indeterminate output was failed and retried"
+"""What Spark says when an executor is lost with rows that others have used, and the second making of them differs."""
+
+ATTEMPTS = 4
+"""How often a batch is tried when Spark says so, as often as Spark tries a task. Reports hold times and names of files,
+so they always differ; and since no attempt changes what another sees, the batch can simply run again."""
+
 
 class SparkTasks:
     """Runs the tasks of each batch as one Spark job."""
@@ -46,11 +53,17 @@ class SparkTasks:
             self._configured = session
         program = orders.load()
         session.sparkContext.setJobDescription(f"headgate {program.name}: batch {orders.batch}")
-        stage = frame.mapInArrow(route_function(orders), EXCHANGE_DDL)
-        for depth in range(1, program.depth + 1):
-            stage = stage.repartitionById(orders.assignment.slots, sf.col("slot"))
-            stage = stage.mapInArrow(slot_function(orders, depth), EXCHANGE_DDL)
-        rows = stage.select("operator", "payload").collect()
+        for attempt in range(1, ATTEMPTS + 1):
+            stage = frame.mapInArrow(route_function(orders), EXCHANGE_DDL)
+            for depth in range(1, program.depth + 1):
+                stage = stage.repartitionById(orders.assignment.slots, sf.col("slot"))
+                stage = stage.mapInArrow(slot_function(orders, depth), EXCHANGE_DDL)
+            try:
+                rows = stage.select("operator", "payload").collect()
+                break
+            except Exception as error:
+                if attempt == ATTEMPTS or INDETERMINATE not in str(error):
+                    raise
         return [pickle.loads(row[1]) for row in rows if row[0] == REPORT]
 
 
