@@ -261,6 +261,7 @@ class Driver:
             migration=plan.migration,
             service_seconds=self.options.service_seconds,
             statistics=self.options.statistics,
+            cold=not self._warm,
             crash=self.crash,
         )
 
@@ -362,8 +363,7 @@ class Driver:
             self.controller.observe(number, loads, sizes)
             return self.controller.decide(assignment, split=shared) if self.controller.due() else None
 
-        # The first batch of a run measures how long workers take to start and load code, which says nothing of keys.
-        if self.options.statistics and self._warm:
+        if self.options.statistics:
             self._planning.append(self._pool.submit(look))
         self._warm = True
 

@@ -39,6 +39,9 @@ from headgate.routing import SHARED, Places, Relocation
 from headgate.state import NEVER, Checkpoint, Ref, RunWriter, Timer, due, lookup, merge, write_delta
 from headgate.stats.loads import OperatorLoad
 
+COLD_SECONDS = 1e-9
+"""What a key is taken to cost at least in the first batch of a run: something, so that it counts."""
+
 ROWS_PER_CALL = 1 << 18
 """Rows that an operator that does not combine gets at once: bounds what a function over Arrow tables holds."""
 
@@ -407,7 +410,9 @@ class OperatorBatch:
         served = self.orders.service_seconds * counts
         if cost is not None:
             served[: len(cost)] += cost
-        costs = served + max(0.0, busy - float(served.sum())) * counts / max(int(counts.sum()), 1)
+        # What was not measured key by key goes by tuples; in a cold batch it is mostly not the keys' doing.
+        rest = max(0.0, busy - float(served.sum())) if not self.orders.cold else COLD_SECONDS * len(counts)
+        costs = served + rest * counts / max(int(counts.sum()), 1)
         pinned, _ = self.orders.assignment.pins.of_operator(self.number)
 
         def label(rows: I64) -> list[object]:

@@ -27,7 +27,8 @@ class Orders:
 
     ``layout`` is that of batch N-1 with places already given to their owners of batch N; ``sources`` that of N-1 as it
     was, to read keys that change place. Timers fire that lie after the last batch's ``watermark`` and ``now`` and up to
-    this one's.
+    this one's. ``cold``: the first batch of a run, in which slots also start workers and load code, so that how long a
+    slot was busy says little about its keys.
     """
 
     program: bytes
@@ -47,6 +48,7 @@ class Orders:
     migration: Migration = "manifest"
     service_seconds: float = 0.0
     statistics: bool = True
+    cold: bool = False
     crash: CrashPoints = field(default_factory=CrashPoints)
 
     def load(self) -> Program:
