@@ -69,7 +69,9 @@ def main() -> None:
             folder = write_batches(space / "in", tables[first : first + per_round], first=first)
             for side in runs:
                 if side in STORES:
-                    course = run_spark(native(stream_of(spark, folder)), space / f"spark-{side}", store=STORES[side])
+                    course = run_spark(
+                        native(stream_of(spark, folder)), space / side.replace(" ", "-"), store=STORES[side]
+                    )
                 else:
                     course = headgate_round(spark, folder, space, sinks[side], files=side == "files")
                 assert len(course.seconds) == per_round, f"{side}: {len(course.seconds)} batches"
@@ -78,7 +80,7 @@ def main() -> None:
         for side, sink in sinks.items():
             same(latest(sink.to_arrow()), wanted, f"headgate, {side}")
         for side in STORES:
-            same(state_of(spark, space / f"spark-{side}", NATIVE_STATE), wanted, f"Spark, {side}")
+            same(state_of(spark, space / side.replace(" ", "-"), NATIVE_STATE), wanted, f"Spark, {side}")
     counted = {side: np.concatenate([course.seconds[WARM:] for course in runs[side][1:]]) for side in runs}
     seconds = {side: median(each.tolist()) for side, each in counted.items()}
     # Turns lie side by side in time, so a ratio per turn leaves out what the machine does from turn to turn.

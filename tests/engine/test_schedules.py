@@ -554,8 +554,8 @@ def test_a_job_gives_what_a_dictionary_gives(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", JOBS.values(), ids=JOBS.keys())
-@settings(max_examples=300)
-@given(slots=st.integers(1, 4), turns=st.lists(TURN, min_size=1, max_size=14), sizes=SIZES)
+@settings(max_examples=100)
+@given(slots=st.integers(1, 4), turns=st.lists(TURN, min_size=1, max_size=10), sizes=SIZES)
 def test_long_schedules_too(
     engine: Any,
     tmp_path_factory: pytest.TempPathFactory,
