@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headgate import sinks, sources
     from headgate.control import Entry, Policy
-    from headgate.engine.job import Job, KeyedStream, Stream
+    from headgate.engine.job import Job
     from headgate.engine.query import Query
+    from headgate.engine.stream import KeyedStream, Stream
     from headgate.errors import (
         AssignmentError,
         CheckpointError,
@@ -65,8 +66,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "headgate.control": ("Entry", "Policy"),
-    "headgate.engine.job": ("Job", "KeyedStream", "Stream"),
+    "headgate.engine.job": ("Job",),
     "headgate.engine.query": ("Query",),
+    "headgate.engine.stream": ("KeyedStream", "Stream"),
     "headgate.errors": (
         "AssignmentError", "CheckpointError", "HeadgateError", "InputError", "JobError", "KeyCollisionError",
         "KeyTypeError", "LimitsError", "QueryError", "RowError", "SinkError", "SnapshotError", "SolverError",

@@ -1,8 +1,8 @@
-"""Fakes that users may use too: places to crash at, and slots that take their time.
+"""Fakes that users may use too: places to crash at.
 
-``CrashPoints`` let a test kill the driver at a named point of a micro-batch, as a power cut would. ``Service`` gives
-each tuple a time of service, so that a laptop can stand for a cluster: tasks sleep instead of computing, and imbalance
-between slots shows in the time of a batch although there are not enough cores for it.
+``CrashPoints`` let a test kill the driver at a named point of a micro-batch, as a power cut would. (A laptop stands for
+a cluster with the option ``service_time`` of ``Job.start``: every row then takes its time in its slot by sleeping, and
+imbalance shows in the time of a batch although there are not enough cores for it.)
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def demo(
     """Watch a skewed word count on Spark level out: first with plain hashing, then with a planner.
 
     Both runs count the same words, and the counts are checked. The slots are emulated: each row takes a little time in
-    its slot, so two cores are enough. Takes about a minute and a half.
+    its slot, so two cores are enough. Takes about two minutes.
 
     \b
     Examples:

@@ -9,7 +9,8 @@ import pyarrow as pa
 from headgate.engine.program import ToOperator, ToOutput
 
 if TYPE_CHECKING:
-    from headgate.engine.job import Job, _Keyed, _Node
+    from headgate.engine.job import Job
+    from headgate.engine.stream import KeyedNode, Node
 
 
 def drawn(job: Job) -> str:
@@ -32,7 +33,7 @@ def drawn(job: Job) -> str:
     return "\n".join(lines)
 
 
-def _draw(job: Job, node: _Node, indent: str, lines: list[str], seen: set[int]) -> None:
+def _draw(job: Job, node: Node, indent: str, lines: list[str], seen: set[int]) -> None:
     for number, branch in enumerate(node.branches):
         last = number == len(node.branches) - 1
         mark, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
@@ -53,7 +54,7 @@ def _draw(job: Job, node: _Node, indent: str, lines: list[str], seen: set[int]) 
             _draw(job, branch, indent + below, lines, seen)
 
 
-def _component(number: int, keyed: _Keyed) -> str:
+def _component(number: int, keyed: KeyedNode) -> str:
     notes = []
     if keyed.combine_early:
         notes.append("combined before the shuffle")
@@ -63,7 +64,7 @@ def _component(number: int, keyed: _Keyed) -> str:
     return f"component {number + 1}: {kind} {keyed.operator.name!r}" + (f" ({', '.join(notes)})" if notes else "")
 
 
-def _life(keyed: _Keyed) -> str:
+def _life(keyed: KeyedNode) -> str:
     return "" if keyed.ttl_micros is None else f"; forgotten after {keyed.ttl_micros / 1e6:g} s without rows"
 
 

@@ -268,7 +268,7 @@ class Driver:
     def _shared(self, orders: Orders, reports: Iterable[Report]) -> list[Report]:
         """Split keys: what the slots computed for them comes together here."""
         made: list[Report] = []
-        outbox = Outbox(orders.files, orders.batch, (1 << 30) - 1)
+        outbox = Outbox(orders.files, orders.batch, SHARED)
         for number, step in enumerate(self.program.steps):
             if not (step.splits or len(orders.shared[number]) or len(orders.shared_before[number])):
                 continue
@@ -334,6 +334,7 @@ class Driver:
 
     def _deliver(self, manifest: Manifest) -> None:
         """Hand the results to the sinks; those of the batch before are delivered for good and may go."""
+        deliveries: list[tuple[Sink, Results]] = []
         for output, sinks in self.sinks.items():
             names = manifest.outputs.get(output, ())
             if not names:
@@ -347,9 +348,11 @@ class Driver:
                 self.checkpoint.files,
                 self.spark,
             )
-            for sink in sinks:
+            deliveries += [(sink, results) for sink in sinks]
+        for number, (sink, results) in enumerate(deliveries):
+            if number == len(deliveries) // 2:
                 self.crash.reach("during sink write", manifest.batch)
-                sink.deliver(results)
+            sink.deliver(results)
         self.crash.reach("after sink write", manifest.batch)
 
     def _observe(self, number: int, reports: Sequence[Report], manifest: Manifest) -> None:
@@ -385,7 +388,8 @@ class Driver:
                 rows[report.slot] += report.tuples
         mean = float(seconds.mean()) if len(seconds) else 0.0
         row_mean = float(rows.mean()) if len(rows) else 0.0
-        moved_keys = sum(len(orders.relocation(number)) for number in range(len(self.program.steps)))
+        moving = [orders.relocation(number) for number in range(len(self.program.steps))]
+        moved_keys = sum(int(np.count_nonzero(keys.source != keys.target)) for keys in moving)
         moved_groups = int(np.count_nonzero(orders.before.groups != plan.assignment.groups))
         return {
             "job": self.program.name,

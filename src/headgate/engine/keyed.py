@@ -387,8 +387,17 @@ class OperatorBatch:
             tables.append(tombstones(self.schema, moving.hash[leaving]))
         place, table = _arranged(self.schema, places, tables)
         name = Checkpoint.run_name(self.number, orders.batch, self.slot)
-        orders.crash.reach("during compaction", orders.batch)
-        run, kept = write_delta(orders.files, name, self.schema, orders.batch, self.places.count, place, table, refs)
+        run, kept = write_delta(
+            orders.files,
+            name,
+            self.schema,
+            orders.batch,
+            self.places.count,
+            place,
+            table,
+            refs,
+            halfway=lambda: orders.crash.reach("during compaction", orders.batch),
+        )
         refs = refs[:kept] if run is None else (*refs[:kept], Ref(run, run.places))
         return (refs, 0 if run is None else run.bytes, *_summed(changes))
 

@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import UserFunctionError
+from headgate.errors import HeadgateError, UserFunctionError
 from headgate.operators import KeyedOperator
 
 Rule = Literal["fail", "drop", "side"]
@@ -228,32 +228,49 @@ def _plain(made: object) -> object:
 
 
 def conform(rows: pa.Table, schema: pa.Schema, name: str, lenient: frozenset[str] = frozenset()) -> pa.Table:
-    """The rows with exactly these columns, in this order and of these types.
+    """The rows that a function returned, with exactly these columns, in this order and of these types.
 
-    Values of ``lenient`` columns that cannot be cast become null. Raises ``UserFunctionError`` where a column is
-    missing or cannot be cast without loss.
+    Raises ``UserFunctionError`` where a column is missing or cannot be cast without loss (see ``fitted``).
+    """
+    missing = [wanted for wanted in schema.names if wanted not in rows.column_names]
+    if missing:
+        raise UserFunctionError(
+            f"{name!r} must give the columns {', '.join(schema.names)}, got {', '.join(rows.column_names)}: "
+            f"{missing[0]!r} is missing"
+        )
+
+    def misfit(wanted: pa.Field, got: pa.DataType, error: Exception) -> HeadgateError:
+        return UserFunctionError(
+            f"{name!r} must give column {wanted.name!r} as {wanted.type}, got {got}, which cannot be cast without loss "
+            f"({error})"
+        )
+
+    return fitted(rows, schema, lenient, misfit)
+
+
+def fitted(
+    rows: pa.Table,
+    schema: pa.Schema,
+    lenient: frozenset[str],
+    misfit: Callable[[pa.Field, pa.DataType, Exception], HeadgateError],
+) -> pa.Table:
+    """The columns of ``schema``, which the rows must have, cast to its types.
+
+    A value of a ``lenient`` column that cannot be cast without loss becomes null; for another column what ``misfit``
+    makes of it is raised.
     """
     if rows.schema.equals(schema, check_metadata=False):
         return rows
     columns = []
     for wanted in schema:
-        if wanted.name not in rows.column_names:
-            raise UserFunctionError(
-                f"{name!r} must give the columns {', '.join(schema.names)}, got {', '.join(rows.column_names)}: "
-                f"{wanted.name!r} is missing"
-            )
         column = rows.column(wanted.name)
         if not column.type.equals(wanted.type):
             try:
                 column = pc.cast(column, wanted.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                if wanted.name in lenient:
-                    columns.append(cast_one_by_one(column, wanted.type))
-                    continue
-                raise UserFunctionError(
-                    f"{name!r} must give column {wanted.name!r} as {wanted.type}, got {column.type}, which cannot be "
-                    f"cast without loss ({error})"
-                ) from error
+                if wanted.name not in lenient:
+                    raise misfit(wanted, column.type, error) from error
+                column = cast_one_by_one(column, wanted.type)
         columns.append(column)
     return pa.table(columns, schema=schema)
 

@@ -120,6 +120,7 @@ def start(
         policy = replace(policy, limits=limits)
     store = Checkpoint(Files.at(f"{checkpoint}/headgate", cache=cache, sync=sync))
     run_id = uuid.uuid4().hex
+    query: Query | None = None
     job_id = store.claim(job.identity(), run_id=run_id, host=socket.gethostname(), pid=os.getpid(), takeover=takeover)
     try:
         pickled: bytes = cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
@@ -165,6 +166,8 @@ def start(
             query._at_end.append(metrics.close)
         query._begin(frame, streams, f"{checkpoint}/spark", processing)
     except BaseException:
+        if query is not None:
+            query._close()
         store.release()
         raise
     return query

@@ -6,13 +6,12 @@ import json
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from headgate.engine.program import FileFormat, cast_one_by_one
+from headgate.engine.program import FileFormat, fitted
 from headgate.errors import SourceError
 
 ROWS_AT_ONCE = 1 << 20
@@ -37,6 +36,15 @@ def read_file(path: str, form: FileFormat) -> Iterator[pa.Table]:
     filesystem, inner = open_filesystem(path)
     names = list(form.columns or form.schema.names)
     schema = pa.schema([form.schema.field(name) for name in names])
+
+    def fit(table: pa.Table) -> pa.Table:
+        return fitted(
+            table.select(names),
+            schema,
+            form.lenient,
+            lambda wanted, got, error: SourceError.types(path, wanted.name, wanted.type, got, error),
+        )
+
     try:
         if form.format == "parquet":
             with pq.ParquetFile(inner, filesystem=filesystem, memory_map=False, pre_buffer=True) as file:
@@ -44,7 +52,7 @@ def read_file(path: str, form: FileFormat) -> Iterator[pa.Table]:
                 if missing:
                     raise SourceError.columns(path, missing, file.schema_arrow.names)
                 for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=names, use_threads=True):
-                    yield _fitted(pa.Table.from_batches([batch]), schema, path, form.lenient)
+                    yield fit(pa.Table.from_batches([batch]))
             return
         with filesystem.open_input_stream(inner) as stream:
             if form.format == "csv":
@@ -52,30 +60,12 @@ def read_file(path: str, form: FileFormat) -> Iterator[pa.Table]:
                 convert = pyarrow.csv.ConvertOptions(
                     column_types=types, include_columns=names, strings_can_be_null=True
                 )
-                yield _fitted(pyarrow.csv.read_csv(stream, convert_options=convert), schema, path, form.lenient)
+                yield fit(pyarrow.csv.read_csv(stream, convert_options=convert))
             else:
                 options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-                yield _fitted(pyarrow.json.read_json(stream, parse_options=options), schema, path)
+                yield fit(pyarrow.json.read_json(stream, parse_options=options))
     except (pa.ArrowException, OSError) as error:
         raise SourceError.unreadable(path, form.format, error) from error
-
-
-def _fitted(table: pa.Table, schema: pa.Schema, path: str, lenient: frozenset[str] = frozenset()) -> pa.Table:
-    table = table.select(schema.names)
-    if table.schema.equals(schema, check_metadata=False):
-        return table
-    columns = []
-    for wanted, column in zip(schema, table.columns, strict=True):
-        if not column.type.equals(wanted.type):
-            try:
-                column = pc.cast(column, wanted.type)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                if wanted.name in lenient:
-                    columns.append(cast_one_by_one(column, wanted.type))
-                    continue
-                raise SourceError.types(path, wanted.name, wanted.type, column.type, error) from error
-        columns.append(column)
-    return pa.table(columns, schema=schema)
 
 
 def guess_schema(path: str, format: str) -> pa.Schema:

@@ -23,6 +23,9 @@ from headgate.engine.route import send, with_keys
 from headgate.errors import UserFunctionError
 from headgate.routing import key_hash
 
+PARTS = 1 << 20
+"""Senders of one stage have numbers of their own: slots count from here, times the depth; routing tasks from 0."""
+
 
 @dataclass(slots=True)
 class SlotTask:
@@ -40,9 +43,8 @@ class SlotTask:
         parcels = received(batches)
         program = self.orders.load()
         here = {number for number, step in enumerate(program.steps) if step.depth == self.depth}
-        # Senders of one stage number their payloads by slot; the stages before kept their own numbers.
-        sender = Sender(part=(self.depth << 20) + self.slot)
-        outbox = Outbox(self.orders.files, self.orders.batch, (self.depth << 16) + self.slot)
+        sender = Sender(part=self.depth * PARTS + self.slot)
+        outbox = Outbox(self.orders.files, self.orders.batch, self.slot)
         for parcel in parcels:
             if parcel.operator not in here:
                 yield exchange_row(self.slot, parcel)

@@ -15,7 +15,7 @@ reference of the slot has its place. It then goes for good: nothing that is left
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -98,6 +98,8 @@ def write_delta(
     rows_table: pa.Table,
     refs: Sequence[Ref],
     now: int | None = None,
+    *,
+    halfway: Callable[[], None] = lambda: None,
 ) -> tuple[RunInfo | None, int]:
     """Make the changed rows of a slot, and the references that ``fold`` picks, one run.
 
@@ -105,7 +107,8 @@ def write_delta(
     is left to write; the number then still holds, since what was merged may have come to nothing. Dead rows are
     dropped in the places that no reference that is kept has; but a changed row that has expired already is written,
     so that it is found by ``due`` in the next batch like any other. The rows come in strictly ascending order of
-    (place, hash), else ``StateError``. Files that are not merged are not opened.
+    (place, hash), else ``StateError``. Files that are not merged are not opened. ``halfway`` is called in the middle of
+    writing a run that older ones are merged into.
     """
     rows_table = fitted(rows_table, schema, files.join(name))
     hashes = np.asarray(rows_table.column(HASH), dtype=np.int64)
@@ -129,6 +132,8 @@ def write_delta(
         return None, kept
     with RunWriter(files, name, schema, batch, places) as writer:
         writer.append(*first)
+        if kept < len(refs):
+            halfway()
         for place, table in chunks:
             writer.append(place, table)
         return writer.finish(), kept

@@ -1,0 +1,299 @@
+"""Streams: what a user chains between a source and a sink. Each method adds a node to the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headgate.engine.durations import Duration, micros_of
+from headgate.engine.payload import HASH
+from headgate.engine.program import REJECTED, BatchKind, FileFormat, ToOperator, ToOutput, returned_schema
+from headgate.errors import JobError, KeyTypeError
+from headgate.operators import Aggregate, Aggregation, Declaration, KeyedOperator, PerKey, Vectorised, output_columns
+from headgate.routing import key_hash
+from headgate.sinks import Sink
+from headgate.sinks.builtin import as_sink
+
+if TYPE_CHECKING:
+    from headgate.engine.job import Job
+
+ZONE = "UTC"
+"""The time zone that timestamps of Spark carry inside a job, whatever that of the session is: state must outlive it."""
+
+
+@dataclass(eq=False)
+class Node:
+    """A step while the job is being put together."""
+
+    kind: str
+    name: str
+    schema: pa.Schema
+    frame: DataFrame | None = None
+    files: FileFormat | None = None
+    function: Callable[..., Any] | None = None
+    batch: BatchKind = "arrow"
+    step: int = -1
+    branches: list[Node | ToOperator | ToOutput] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class KeyedNode:
+    """A keyed operator while the job is being put together; ``node`` is where its results branch off."""
+
+    operator: KeyedOperator
+    node: Node
+    keys: tuple[str, ...]
+    ttl_micros: int | None
+    timers: bool
+    combine_early: bool
+    splits: bool
+
+
+class Stream:
+    """Rows on their way through a job. Immutable: every method gives a new stream, and several may branch off one."""
+
+    def __init__(self, job: Job, nodes: Sequence[Node], schema: pa.Schema, output: str | None = None) -> None:
+        self.job = job
+        self.schema = schema
+        self._nodes = list(nodes)
+        self._output = output
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    def _in_spark(self) -> DataFrame | None:
+        """The DataFrame, as long as the rows are still Spark's."""
+        if len(self._nodes) == 1 and self._nodes[0].kind == "input" and self._nodes[0].files is None:
+            return self._nodes[0].frame
+        return None
+
+    def _with_frame(self, frame: DataFrame) -> Stream:
+        taken = {node.name for node in self.job._inputs}
+        name = self._nodes[0].name
+        if any(node is self._nodes[0] for node in self.job._inputs):
+            name = next(f"{name}.{number}" for number in range(2, 10**6) if f"{name}.{number}" not in taken)
+        schema = to_arrow_schema(frame.schema, timezone=ZONE)
+        return Stream(self.job, [Node("input", name, schema, frame=frame)], schema)
+
+    def map(
+        self,
+        *what: Column | str | Callable[[Any], Any],
+        schema: Declaration | None = None,
+        batch: BatchKind = "arrow",
+        name: str | None = None,
+    ) -> Stream:
+        """Other columns: Spark expressions (columns or SQL texts, as in ``select``), or one Python function.
+
+        A function gets whole batches of rows as an Arrow table (``batch="arrow"``), a pandas or a polars DataFrame, and
+        returns rows in any of these forms; it must give the same for the same rows. Its columns are found out by
+        calling it with no rows, unless ``schema`` says them.
+        """
+        if len(what) == 1 and callable(what[0]) and not isinstance(what[0], Column):
+            return self._mapped(what[0], schema, batch, name)
+        frame = self._in_spark()
+        if frame is None:
+            raise JobError.expression("map")
+        from pyspark.sql import functions as sf
+
+        columns = [one if isinstance(one, Column) else sf.expr(str(one)) for one in what]
+        return self._with_frame(frame.select(*columns))
+
+    def _mapped(
+        self, function: Callable[[Any], Any], schema: Declaration | None, batch: BatchKind, name: str | None
+    ) -> Stream:
+        name = name or str(getattr(function, "__name__", "map"))
+        if batch not in ("arrow", "pandas", "polars"):
+            raise JobError.option("batch", '"arrow", "pandas" or "polars"', batch)
+        if schema is not None:
+            made = output_columns(schema)
+        else:
+            try:
+                made = returned_schema(name, function, batch, self.schema)
+            except Exception as error:
+                raise JobError.not_inferred(name, error) from error
+        return self._below(lambda: Node("map", name, made, function=function, batch=batch), made)
+
+    def filter(
+        self,
+        what: Column | str | Callable[[Any], Any],
+        *,
+        batch: BatchKind = "arrow",
+        name: str | None = None,
+    ) -> Stream:
+        """The rows for which a Spark expression, or a Python function over whole batches, is true."""
+        if callable(what) and not isinstance(what, Column):
+            label = name or str(getattr(what, "__name__", "filter"))
+            return self._below(lambda: Node("filter", label, self.schema, function=what, batch=batch), self.schema)
+        frame = self._in_spark()
+        if frame is None:
+            raise JobError.expression("filter")
+        return self._with_frame(frame.filter(what))
+
+    def _below(self, make: Callable[[], Node], schema: pa.Schema) -> Stream:
+        nodes = []
+        for node in self._nodes:
+            below = make()
+            self.job._attach(node).branches.append(below)
+            nodes.append(below)
+        return Stream(self.job, nodes, schema)
+
+    def union(self, *others: Stream) -> Stream:
+        """The rows of all these streams, which must have equal columns."""
+        nodes = list(self._nodes)
+        for other in others:
+            if other.job is not self.job or not other.schema.equals(self.schema, check_metadata=False):
+                raise JobError.unions(self.schema.names, other.schema.names)
+            nodes += other._nodes
+        return Stream(self.job, nodes, self.schema)
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """The rows by key. A key column may hold integers, strings, dates, timestamps, decimals, booleans or bytes."""
+        if not columns:
+            raise JobError.option("key_by", "given at least one column", ())
+        for column in columns:
+            if column not in self.schema.names:
+                raise JobError.unknown_column("key_by", column, self.schema.names)
+            try:
+                key_hash(pa.array([], self.schema.field(column).type))
+            except KeyTypeError:
+                raise KeyTypeError.unhashable(repr(column), self.schema.field(column).type) from None
+        return KeyedStream(self, columns)
+
+    def write_to(self, sink: Sink | Callable[[DataFrame, int], object], name: str | None = None) -> Stream:
+        """Send the rows to a sink; may be called several times. Returns the same stream."""
+        job = self.job
+        target = as_sink(sink)
+        if self._output is not None and name not in (None, self._output):
+            raise JobError.option("the name of an output", f"the one it has, {self._output!r}, or left out", name)
+        if self._output is None:
+            output = name or f"output{len(job._outputs)}"
+            if output in job._outputs or output == REJECTED or "/" in output:
+                raise JobError.name_twice("output", output)
+            self._output = output
+            for node in self._nodes:
+                job._attach(node).branches.append(ToOutput(output))
+        job._outputs.setdefault(self._output, (self.schema, []))[1].append(target)
+        return self
+
+
+class KeyedStream:
+    """Rows by key: the place for steps that keep state."""
+
+    def __init__(self, stream: Stream, keys: tuple[str, ...]) -> None:
+        self.stream = stream
+        self.keys = keys
+
+    def process(
+        self,
+        function: Callable[..., Any],
+        *,
+        state: Declaration,
+        output: Declaration,
+        ttl: Duration | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """A function per key: ``on_key(key, rows, state)``, or with a fourth parameter ``context`` for timers.
+
+        ``state`` declares the state's columns: ``{"count": 0, "total": 0.0}`` (a default says type and first value), a
+        text (``"count long"``), a dataclass, or ``hg.Pickled`` for any Python object. ``ttl`` forgets a key that has
+        had no rows (and no timer) for so long.
+        """
+        operator = PerKey.of(
+            function,
+            name=name or self._name(function),
+            input_schema=self.stream.schema,
+            key_names=self.keys,
+            state=state,
+            output=output,
+        )
+        return self._add(operator, ttl, timers=operator.takes_context)
+
+    def process_arrow(
+        self,
+        function: Callable[..., Any],
+        *,
+        state: Declaration,
+        output: Declaration,
+        ttl: Duration | None = None,
+        name: str | None = None,
+    ) -> Stream:
+        """A function over many keys at once: ``function(batch)`` sees their rows and state as Arrow tables and returns
+        ``(results, state)`` or an ``hg.Update``. Much faster than one call per key."""
+        operator = Vectorised.of(
+            function,
+            name=name or self._name(function),
+            input_schema=self.stream.schema,
+            key_names=self.keys,
+            state=state,
+            output=output,
+        )
+        return self._add(operator, ttl, timers=True)
+
+    def aggregate(
+        self,
+        *,
+        name: str | None = None,
+        ttl: Duration | None = None,
+        combine_early: bool = True,
+        split: bool = False,
+        **aggregates: Aggregate,
+    ) -> Stream:
+        """Running aggregates per key: ``aggregate(n=hg.count(), total=hg.sum("amount"))``. Emits the keys that a batch
+        touched, with their new values.
+
+        ``combine_early`` adds up rows before they are shuffled, which is nearly always right. Without it every row
+        goes to the slot of its key; then ``split=True`` spreads the rows of keys that are too hot for one slot over
+        all of them (W-Choices) and brings the parts together at the end of the batch.
+        """
+        schema = self.stream.schema
+        # What an Arrow expression reads is not known, so then all columns go along.
+        if all(one.where is None or isinstance(one.where, str) for one in aggregates.values()):
+            used = {*self.keys, self.stream.job.event_time}
+            used |= {name for one in aggregates.values() for name in (one.column, one.where) if isinstance(name, str)}
+            for column in sorted(name for name in used if name and name not in schema.names):
+                if column != self.stream.job.event_time:
+                    raise JobError.unknown_column("aggregate", column, schema.names)
+            schema = pa.schema([column for column in schema if column.name in used])
+        operator = Aggregation(name or f"aggregate{len(self.stream.job._steps)}", schema, self.keys, aggregates)
+        return self._add(operator, ttl, timers=False, combine_early=combine_early, splits=split)
+
+    def _name(self, function: Callable[..., Any]) -> str:
+        name = str(getattr(function, "__name__", "process"))
+        return name if name != "<lambda>" else f"process{len(self.stream.job._steps)}"
+
+    def _add(
+        self,
+        operator: KeyedOperator,
+        ttl: Duration | None,
+        *,
+        timers: bool,
+        combine_early: bool = False,
+        splits: bool = False,
+    ) -> Stream:
+        job = self.stream.job
+        if HASH in self.stream.schema.names:
+            raise JobError.option(
+                "a column of a keyed stream", "named other than the key hash that travels along", HASH
+            )
+        number = len(job._steps)
+        node = Node("operator", operator.name, operator.output_schema, step=number)
+        job._steps.append(
+            KeyedNode(
+                operator,
+                node,
+                self.keys,
+                None if ttl is None else micros_of(ttl, "ttl"),
+                timers,
+                combine_early,
+                splits,
+            )
+        )
+        for feeder in self.stream._nodes:
+            job._attach(feeder).branches.append(ToOperator(number))
+        return Stream(job, [node], operator.output_schema)
