@@ -14,7 +14,7 @@ import pytest
 from headgate import control
 from headgate.errors import CheckpointError, UserFunctionError
 from headgate.operators import Aggregation, PerKey, count, sum_
-from headgate.routing import Places, key_hash
+from headgate.routing import Places, key_hash, pins_from
 from headgate.testing import CRASH_POINTS
 
 SCHEMA = pa.schema([("word", pa.string()), ("v", pa.int64())])
@@ -308,6 +308,19 @@ def test_without_statistics_nothing_is_measured_per_key(adding: Any) -> None:
     adding.batch(rows(*WORDS))
     assert adding.script.observed == []
     assert adding.told[-1]["rows"] == 12
+
+
+def test_a_key_that_is_pinned_where_it_is_changes_place_and_has_not_moved(adding: Any) -> None:
+    adding.batch(rows(*WORDS))
+    key = hashes("w1")
+    stays = int(adding.last.assignment.route(key)[0])
+    adding.change(lambda assignment: assignment.next(pins=pins_from({int(key[0]): stays})))
+    adding.batch(rows("w2"))
+    assert (adding.told[-1]["moved_keys"], adding.told[-1]["table_size"]) == (0, 1)
+    adding.change(lambda assignment: assignment.next(pins=pins_from({int(key[0]): (stays + 1) % assignment.slots})))
+    adding.batch(rows("w1"))
+    assert (adding.told[-1]["moved_keys"], adding.told[-1]["moves"]) == (1, 1)
+    assert adding.state()["w1"]["n.count"] == 2
 
 
 def test_progress_says_what_the_batch_did(adding: Any) -> None:
