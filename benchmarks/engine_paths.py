@@ -23,10 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_schema
 
 import headgate as hg
 from engine import arguments, millis, rows_of, run_spark, scratch, session, stream_of, times, write_batches
-from headgate.engine.payload import EXCHANGE_DDL, Sender, received
+from headgate.engine.payload import EXCHANGE_SCHEMA, Sender, received
 from headgate.engine.payload import rows_of as rows_in
 from headgate.engine.program import FileFormat
 from headgate.engine.reading import read_file
@@ -103,7 +104,7 @@ def through(way: str, form: FileFormat) -> Callable[[DataFrame], DataFrame]:
         return made.repartitionById(SLOTS, to_slots).mapInArrow(counted, COUNTED)
 
     def payloads(frame: DataFrame) -> DataFrame:
-        made = frame.mapInArrow(packed(assignment, form if way == ARROW else None), EXCHANGE_DDL)
+        made = frame.mapInArrow(packed(assignment, form if way == ARROW else None), from_arrow_schema(EXCHANGE_SCHEMA))
         return made.repartitionById(SLOTS, to_slots).mapInArrow(unpacked, COUNTED)
 
     return {ROWS: rows, ROUTED: rows_routed}.get(way, payloads)

@@ -105,6 +105,14 @@ def test_fold(sizes: list[int], new_rows: int, taken: int) -> None:
     assert fold(sizes, new_rows) == taken
 
 
+def test_merging_waits_while_a_slot_changes_unless_there_are_too_many_references() -> None:
+    sizes = [100, 10, 10]
+    assert fold(sizes, 10) == 2
+    assert fold(sizes, 10, later=True) == 0
+    assert fold([10] * (2 * MAX_REFS - 1), 1, later=True) == 0
+    assert fold([10] * (2 * MAX_REFS), 1, later=True) > MAX_REFS
+
+
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=400))
 def test_folding_rewrites_a_row_a_logarithmic_number_of_times(batches: list[int]) -> None:
     assert GROWTH == 1

@@ -396,6 +396,7 @@ class OperatorBatch:
             place,
             table,
             refs,
+            later=orders.changes(self.number, self.slot),
             halfway=lambda: orders.crash.reach("during compaction", orders.batch),
         )
         refs = refs[:kept] if run is None else (*refs[:kept], Ref(run, run.places))

@@ -64,6 +64,10 @@ class Orders:
     def refs(self, operator: int, slot: int) -> tuple[Ref, ...]:
         return self.layout.refs(operator, slot)
 
+    def changes(self, operator: int, slot: int) -> bool:
+        """Whether a slot gets or loses places of an operator in this batch."""
+        return self.layout.refs(operator, slot) != self.sources.refs(operator, slot)
+
 
 @lru_cache(maxsize=8)
 def _program(_: str, pickled: bytes) -> Program:

@@ -30,7 +30,6 @@ EXCHANGE_SCHEMA = pa.schema(
         ("payload", pa.binary()),
     ]
 )
-EXCHANGE_DDL = "slot int, operator int, part int, seq int, payload binary"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headgate.engine.orders import Orders, Report
-from headgate.engine.payload import EXCHANGE_DDL, REPORT
+from headgate.engine.payload import EXCHANGE_SCHEMA, REPORT
+from headgate.engine.workers import settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +46,9 @@ class SparkTasks:
     def __call__(self, frame: DataFrame, orders: Orders) -> list[Report]:
         """The reports of all tasks. Raises what Spark makes of a task's failure."""
         from pyspark.sql import functions as sf
+        from pyspark.sql.pandas.types import from_arrow_schema
 
+        exchange = from_arrow_schema(EXCHANGE_SCHEMA)
         session = frame.sparkSession
         if self._configured is not session:
             for name, value in SETTINGS.items():
@@ -54,17 +57,17 @@ class SparkTasks:
         program = orders.load()
         session.sparkContext.setJobDescription(f"headgate {program.name}: batch {orders.batch}")
         for attempt in range(1, ATTEMPTS + 1):
-            stage = frame.mapInArrow(route_function(orders), EXCHANGE_DDL)
+            stage = frame.mapInArrow(route_function(orders), exchange)
             for depth in range(1, program.depth + 1):
                 stage = stage.repartitionById(orders.assignment.slots, sf.col("slot"))
-                stage = stage.mapInArrow(slot_function(orders, depth), EXCHANGE_DDL)
+                stage = stage.mapInArrow(slot_function(orders, depth), exchange)
             try:
-                rows = stage.select("operator", "payload").collect()
+                rows = stage.collect()
                 break
             except Exception as error:
                 if attempt == ATTEMPTS or INDETERMINATE not in str(error):
                     raise
-        return [pickle.loads(row[1]) for row in rows if row[0] == REPORT]
+        return [pickle.loads(row.payload) for row in rows if row.operator == REPORT]
 
 
 def inline(frame: Sequence[pa.RecordBatch | pa.Table], orders: Orders) -> list[Report]:
@@ -92,7 +95,8 @@ def route_function(orders: Orders) -> Task:
     def route(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from headgate.engine.route import Router
 
-        return Router(orders, _partition()).run(batches)
+        yield from Router(orders, _partition()).run(batches)
+        settle()
 
     return route
 
@@ -103,7 +107,8 @@ def slot_function(orders: Orders, depth: int) -> Task:
     def slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from headgate.engine.slot import SlotTask
 
-        return SlotTask(orders, _partition(), depth).run(batches)
+        yield from SlotTask(orders, _partition(), depth).run(batches)
+        settle()
 
     return slot
 

@@ -8,6 +8,8 @@ Cost        a row is written again only into a run at least twice the size (``GR
             over its life; a batch of n rows does not touch a much larger run, save every (rows / n)-th time
 Limit       at most ``MAX_REFS`` references, whatever sizes moves bring together: at the limit the newest are merged
             down to half of it, so that even then a large one is written again at most every ``MAX_REFS`` / 2 batches
+Moves       bring pieces of large runs between the sizes, and the next merge takes them in. It waits for a batch in
+            which the slot gains nothing, up to twice the limit: a move itself then writes nothing but its batch's rows
 
 **Dead rows** are tombstones and expired rows. Each hides older versions of its key, so it may go only where no older
 reference of the slot has its place. It then goes for good: nothing that is left could bring the key back.
@@ -46,9 +48,14 @@ MAX_REFS = 16
 """References per slot. Doubling sizes reach it at 30,000 times the rows of a batch; moves can reach it sooner."""
 
 
-def fold(sizes: Sequence[int], new_rows: int) -> int:
-    """How many of the newest references to merge with a new run of ``new_rows`` rows; ``sizes`` go oldest first."""
+def fold(sizes: Sequence[int], new_rows: int, *, later: bool = False) -> int:
+    """How many of the newest references to merge with a new run of ``new_rows`` rows; ``sizes`` go oldest first.
+
+    ``later``: none, if that can wait.
+    """
     taken, rows = 0, new_rows
+    if later and len(sizes) + (rows > 0) <= 2 * MAX_REFS:
+        return 0
     while taken < len(sizes) and sizes[-1 - taken] <= GROWTH * rows:
         rows += sizes[-1 - taken]
         taken += 1
@@ -99,6 +106,7 @@ def write_delta(
     refs: Sequence[Ref],
     now: int | None = None,
     *,
+    later: bool = False,
     halfway: Callable[[], None] = lambda: None,
 ) -> tuple[RunInfo | None, int]:
     """Make the changed rows of a slot, and the references that ``fold`` picks, one run.
@@ -107,15 +115,15 @@ def write_delta(
     is left to write; the number then still holds, since what was merged may have come to nothing. Dead rows are
     dropped in the places that no reference that is kept has; but a changed row that has expired already is written,
     so that it is found by ``due`` in the next batch like any other. The rows come in strictly ascending order of
-    (place, hash), else ``StateError``. Files that are not merged are not opened. ``halfway`` is called in the middle of
-    writing a run that older ones are merged into.
+    (place, hash), else ``StateError``. Files that are not merged are not opened. ``later`` puts merging off where it can
+    wait. ``halfway`` is called in the middle of writing a run that older ones are merged into.
     """
     rows_table = fitted(rows_table, schema, files.join(name))
     hashes = np.asarray(rows_table.column(HASH), dtype=np.int64)
     wrong = disorder(rows_place, hashes, -1, 0)
     if wrong >= 0:
         raise StateError.unordered(files.join(name), int(rows_place[wrong]), int(hashes[wrong]))
-    kept = len(refs) - fold([ref.rows for ref in refs], len(rows_place))
+    kept = len(refs) - fold([ref.rows for ref in refs], len(rows_place), later=later)
     if kept == len(refs) and not len(rows_place):
         return None, kept
     older = Bitmap()
