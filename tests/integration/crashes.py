@@ -2,8 +2,9 @@
 
     python crashes.py FOLDER        reads FOLDER/in, writes FOLDER/out and the checkpoint FOLDER/ck
 
-Keys move and slots come and go in two batches of three; in the third, slots merge what that left them. What the job gives depends only on which rows come in which batch;
-``model`` says it in plain Python, and ``outcome`` reads it from the folder.
+Keys move and slots come and go in two batches of three; in the third, slots merge what that left them. What the job
+gives depends only on which rows come in which batch; ``model`` says it in plain Python, and ``outcome`` reads it from
+the folder.
 """
 
 from __future__ import annotations
