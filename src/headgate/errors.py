@@ -15,7 +15,13 @@
     ├── RowError                     a row that the rule of the job does not let through
     ├── SourceError                  a source that cannot be read
     ├── SinkError                    a sink failed after the batch was committed
-    └── QueryError                   a running query has failed
+    ├── QueryError                   a running query has failed
+    └── RegionError                  an ordered parallel region cannot go on; says how far it came
+        ├── FunctionError            the function of a region raised
+        ├── WorkersLostError         no worker of a region is left
+        ├── ShippingError            something that cannot be sent to a worker or back
+        ├── GreetingError            a peer that did not prove that it knows the secret
+        └── FrameError               bytes that are no frame, or a frame past its limits
 
 A message says what must hold, what came, and what to do. Messages are built by the class methods here, so that the
 same fault reads the same wherever it is found.
@@ -465,12 +471,60 @@ class JobError(InputError):
         )
 
     @classmethod
+    def order_lost(cls, name: str) -> JobError:
+        return cls(
+            f"the rows of the ordered map {name!r} must still be in the order of their source, and a keyed operator or "
+            "a union before it gives rows in no order: put it between the source and that step"
+        )
+
+    @classmethod
+    def region_room(cls, name: str, workers: int, room: int) -> JobError:
+        return cls(
+            f"the ordered map {name!r} needs a core for each of its {workers} workers at once, and Spark can run "
+            f"{room} tasks here: ask for fewer workers, or give the application more cores"
+        )
+
+    @classmethod
     def not_splittable(cls, name: str, reason: str) -> JobError:
         return cls(f"the keys of {name!r} cannot be split over slots: {reason}; leave out split=True")
 
     @classmethod
     def option(cls, name: str, must: str, got: object) -> JobError:
         return cls(f"{name} must be {must}, got {got!r}")
+
+    @classmethod
+    def window(cls, what: str, must: str, got: object, instead: str = "check the window") -> JobError:
+        return cls(f"{what} must {must}, got {got!r}: {instead}")
+
+    @classmethod
+    def unknown_operator(cls, what: str, name: str, have: Sequence[str]) -> JobError:
+        return cls(f"{what} names the operator {name!r}, and the job has {listing(have)}: check the name")
+
+    @classmethod
+    def edge(cls, source: str, target: str, must: str) -> JobError:
+        return cls(f"what {source!r} sends to {target!r} {must}")
+
+    @classmethod
+    def cycle(cls, job: str, path: Sequence[str]) -> JobError:
+        return cls(
+            f"the operators of job {job!r} must not feed themselves, and {' -> '.join(path)} goes round: take one of "
+            "these edges out"
+        )
+
+    @classmethod
+    def not_partial(cls, name: str, feeder: str, kind: str) -> JobError:
+        return cls(
+            f"a consolidate merges partial windows, so only compute and consolidate may feed {name!r}, and {feeder!r} "
+            f"is a {kind}: put a compute between them"
+        )
+
+    @classmethod
+    def not_fusable(cls, operators: Sequence[str], reason: str) -> JobError:
+        return cls(f"operators {listing(operators)} cannot be one component: {reason}")
+
+    @classmethod
+    def not_movable(cls, operator: str, reason: str) -> JobError:
+        return cls(f"operator {operator!r} cannot change its component: {reason}")
 
 
 class RowError(HeadgateError):
@@ -540,3 +594,201 @@ class QueryError(HeadgateError):
     @classmethod
     def not_running(cls, job: str, what: str) -> QueryError:
         return cls(f"query {job!r} has ended, so {what} is not possible: start the job again with the same checkpoint")
+
+
+class RegionError(HeadgateError):
+    """An ordered parallel region cannot go on.
+
+    `position` is the number of leading items that are dealt with: their results were delivered, or skipped on purpose.
+    A stream that can be read from a position is resumed there. None where the fault has no place in the stream.
+    """
+
+    position: int | None = None
+
+    @classmethod
+    def used(cls) -> RegionError:
+        return cls("a region runs one stream, and this one has had its own or is closed: make a new Region")
+
+    @classmethod
+    def unguarded(cls) -> RegionError:
+        return cls(
+            "a worker imports the main script to find its functions, and this script starts a region while it is "
+            'imported: put what starts it below `if __name__ == "__main__":`'
+        )
+
+    @classmethod
+    def poisonous(cls, position: int, count: int, deaths: int, why: str) -> RegionError:
+        error = cls(
+            f"a worker must outlive its items, and {deaths} died one after another at work on items {position} to "
+            f"{position + count - 1} (the last: {why}): run the function on these items alone to see why, or leave "
+            "them out"
+        )
+        error.position = position
+        return error
+
+    def reached(self, position: int) -> RegionError:
+        """The same error, with the position that the results came to in its attributes and its text."""
+        self.position = position
+        self.args = (f"{self.args[0]}; results up to position {position} (exclusive) were delivered",)
+        return self
+
+
+class FunctionError(RegionError):
+    """The function of a region raised.
+
+    `position` is the item's place in the stream, `traceback` what the worker printed, `error` the exception itself
+    where it could be sent.
+    """
+
+    traceback: str = ""
+    error: BaseException | None = None
+
+    @classmethod
+    def raised(cls, position: int, name: str, traceback: str, error: BaseException | None) -> FunctionError:
+        built = cls(
+            f"the function raised {name} for the item at position {position}: mend the function or the item and "
+            f'resume there, or let such items go with on_error="skip"; the worker says:\n{traceback.rstrip()}'
+        )
+        built.position, built.traceback, built.error = position, traceback, error
+        built.__cause__ = error
+        return built
+
+
+class WorkersLostError(RegionError):
+    """No worker of a region is left, or none came back in time."""
+
+    @classmethod
+    def all_gone(cls, reasons: Sequence[str]) -> WorkersLostError:
+        lines = "".join(f"\n  {reason}" for reason in reasons)
+        return cls(
+            f"a region needs at least one worker, and all {len(reasons)} are gone for good: mend what follows and "
+            f"resume from the position:{lines}"
+        )
+
+    @classmethod
+    def too_long(cls, seconds: float, reasons: Sequence[str]) -> WorkersLostError:
+        lines = "".join(f"\n  {reason}" for reason in reasons)
+        return cls(
+            f"a region needs at least one worker, and none came back within {seconds:g} seconds: bring one back and "
+            f"resume from the position, or raise deadline=:{lines}"
+        )
+
+
+class ShippingError(RegionError):
+    """Something that cannot be sent to a worker or back."""
+
+    @classmethod
+    def function(cls, function: object, reason: object) -> ShippingError:
+        return cls(
+            f"the function must be one that another process can load, and {function!r} is not ({reason}): define it "
+            "at the top level of a module that the workers can import, or install cloudpickle for lambdas, closures "
+            "and functions of the main script"
+        )
+
+    @classmethod
+    def unloadable(cls, traceback: str) -> ShippingError:
+        return cls(
+            "a worker must be able to load the function, and this one is not: install what it needs there, in the same "
+            f"version as here; the worker says:\n{traceback.rstrip()}"
+        )
+
+    @classmethod
+    def item(cls, position: int, reason: object) -> ShippingError:
+        error = cls(f"items must be picklable, and the one at position {position} is not ({reason}): convert it first")
+        error.position = position
+        return error
+
+    @classmethod
+    def too_large(cls, position: int, size: int, most: int) -> ShippingError:
+        error = cls(
+            f"an item with its frame may have {most:,} bytes, and the one at position {position} has {size:,}: raise "
+            "max_frame_bytes, or send a reference to it"
+        )
+        error.position = position
+        return error
+
+    @classmethod
+    def result(cls, position: int, reason: object) -> ShippingError:
+        error = cls(
+            f"results must be loadable here, and the one at position {position} is not ({reason}): return plain "
+            "values, or make its class importable in this process"
+        )
+        error.position = position
+        return error
+
+
+class GreetingError(RegionError):
+    """A peer that did not prove that it knows the secret. Nothing it sent was loaded.
+
+    `final` says that trying again is no use until somebody mends something.
+    """
+
+    final: bool = True
+
+    @classmethod
+    def _passing(cls, message: str) -> GreetingError:
+        error = cls(message)
+        error.final = False
+        return error
+
+    @classmethod
+    def foreign(cls, found: bytes) -> GreetingError:
+        return cls(
+            f"a peer must greet as a headgate region, and this one sent {found[:16]!r}: check host and port, and that "
+            "both sides use TLS or neither does"
+        )
+
+    @classmethod
+    def version(cls, found: int, known: int) -> GreetingError:
+        return cls(
+            f"both sides must speak one version of the protocol, and the peer speaks {found} where this side speaks "
+            f"{known}: install the same headgate on both"
+        )
+
+    @classmethod
+    def wrong_secret(cls, who: str) -> GreetingError:
+        return cls(f"both sides must know the same secret, and the {who}'s is another: give both the same secret")
+
+    @classmethod
+    def full(cls) -> GreetingError:
+        return cls._passing(
+            "the worker already serves as many connections as it may: raise its --limit, or use another"
+        )
+
+    @classmethod
+    def ended(cls) -> GreetingError:
+        return cls._passing("the peer closed the connection before the greeting was over: look at its log")
+
+    @classmethod
+    def late(cls, seconds: float) -> GreetingError:
+        return cls._passing(
+            f"a peer must greet within {seconds:g} seconds, and this one did not: check host, port and network, and "
+            "that both sides use TLS or neither does"
+        )
+
+    @classmethod
+    def secret(cls, least: int, got: int) -> GreetingError:
+        return cls(
+            f"a secret must have at least {least} bytes, got {got}: make one with "
+            "python -c 'import secrets; print(secrets.token_hex(32))'"
+        )
+
+
+class FrameError(RegionError):
+    """Bytes that are no frame, or a frame past its limits. The connection they came by is closed."""
+
+    @classmethod
+    def kind(cls, found: int) -> FrameError:
+        return cls(f"a frame starts with its kind, and {found} is none: the peer is broken or speaks something else")
+
+    @classmethod
+    def too_large(cls, size: int, most: int) -> FrameError:
+        return cls(f"a frame may have {most:,} bytes, and one of {size:,} was announced: raise max_frame_bytes")
+
+    @classmethod
+    def torn(cls, what: str) -> FrameError:
+        return cls(f"a frame must be whole and agree with itself, and this one does not ({what}): the peer is broken")
+
+    @classmethod
+    def unexpected(cls, what: str) -> FrameError:
+        return cls(f"a peer may only send what it was asked for, and this one sent {what}: the connection is closed")

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import headgate as hg
-from headgate.engine.durations import micros_of
+from headgate.durations import micros_of
 from headgate.engine.program import FileFormat, ToOperator, ToOutput, leaves
 from headgate.errors import InputError, JobError, KeyTypeError
 from headgate.sources import FileSource
