@@ -471,6 +471,13 @@ class JobError(InputError):
         )
 
     @classmethod
+    def no_event_time(cls, what: str) -> JobError:
+        return cls(
+            f"{what} needs the time of each event, and the job has none: name the column when you make the job, "
+            'Job(..., event_time="at", slack="1 minute")'
+        )
+
+    @classmethod
     def order_lost(cls, name: str) -> JobError:
         return cls(
             f"the rows of the ordered map {name!r} must still be in the order of their source, and a keyed operator or "

@@ -40,6 +40,8 @@ _numbers = count()
 Rows = Sequence[Mapping[str, Any]]
 Change = Callable[[Assignment], Assignment]
 
+STEP_OPTIONS = ("ttl_micros", "timers", "combine_early", "splits", "lateness_micros")
+
 
 class Crashed(Exception):  # noqa: N818
     """Raised where a real driver would be killed."""
@@ -253,7 +255,7 @@ def one_operator(
     operator: Any, *, schema: pa.Schema, outputs: Mapping[str, pa.Schema] | None = None, **how: Any
 ) -> Program:
     """A program of one input and one keyed operator whose results go to the output "out"."""
-    of_step = {name: how.pop(name) for name in ("ttl_micros", "timers", "combine_early", "splits") if name in how}
+    of_step = {name: how.pop(name) for name in STEP_OPTIONS if name in how}
     return Program(
         name=how.pop("name", "job"),
         inputs=(Input("in", schema, (ToOperator(0),)),),

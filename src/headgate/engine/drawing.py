@@ -28,6 +28,8 @@ def drawn(job: Job) -> str:
     drawn_steps: set[int] = set()
     for node in job._inputs:
         how = "files read by the tasks" if node.files is not None else "rows from Spark"
+        if node.region is not None:
+            how = f"in order from {node.region.source.name!r}, by {node.region.workers} workers"
         lines.append(f"input {node.name!r} ({how}): {_columns(node.schema)}")
         _draw(job, node, "  ", lines, drawn_steps)
     return "\n".join(lines)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +53,14 @@ RunTasks = Callable[[Any, Orders], list[Report]]
 """Runs the tasks of a batch over a frame of rows and gives their reports: Spark does, or a test in its own process."""
 
 
+class BeforeTasks(Protocol):
+    """What happens to the rows of a batch before its tasks run, and a report of it: the ordered regions of a job."""
+
+    progress: list[dict[str, Any]]
+
+    def __call__(self, frame: Any) -> Any: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How a query runs."""
@@ -85,6 +93,7 @@ class Driver:
     options: Options
     job_id: str
     crash: CrashPoints = field(default_factory=CrashPoints)
+    regions: BeforeTasks | None = None
     clock: Callable[[], float] = time.time
     on_progress: Callable[[dict[str, Any]], None] = lambda progress: None
     _changes: list[Change] = field(default_factory=list)
@@ -131,6 +140,10 @@ class Driver:
         phases["plan"] = time.perf_counter() - mark
         orders = self._orders(plan, last)
         mark = time.perf_counter()
+        if self.regions is not None:
+            frame = self.regions(frame)
+            phases["regions"] = time.perf_counter() - mark
+            mark = time.perf_counter()
         reports = self.run_tasks(frame, orders)
         phases["tasks"] = time.perf_counter() - mark
         mark = time.perf_counter()
@@ -421,6 +434,7 @@ class Driver:
             "written_bytes": sum(report.written for report in slotted),
             "copied_bytes": sum(report.copied_bytes for report in slotted),
             "results": {name: len(names) for name, names in manifest.outputs.items()},
+            "regions": [] if self.regions is None else self.regions.progress,
             "watermark": _instant(plan.watermark),
             "watermark_micros": None if plan.watermark == END_OF_INPUT else plan.watermark,
         }

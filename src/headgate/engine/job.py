@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headgate.engine.durations import Duration, micros_of
+from headgate.durations import Duration, micros_of
+from headgate.engine.ordered import Ordered
 from headgate.engine.program import (
     REJECTED,
     REJECTED_SCHEMA,
@@ -85,11 +86,12 @@ class Job:
         self._sources += 1
         if isinstance(rows, FileSource):
             node = Node("input", name, rows.form.schema, frame=rows.frame, files=rows.form)
-            return Stream(self, [node], rows.form.schema)
+            return Stream(self, [node], rows.form.schema, path=[node])
         if not isinstance(rows, DataFrame):
             raise JobError.option("a source", "a Spark DataFrame or one of headgate.sources", type(rows).__name__)
         schema = to_arrow_schema(rows.schema, timezone=ZONE)
-        return Stream(self, [Node("input", name, schema, frame=rows)], schema)
+        node = Node("input", name, schema, frame=rows)
+        return Stream(self, [node], schema, path=[node])
 
     def rejected(self) -> Stream:
         """The side output: late rows and rows with unusable keys, with batch, input, reason and the row as JSON.
@@ -130,6 +132,7 @@ class Job:
                 keyed.timers,
                 keyed.combine_early,
                 keyed.splits,
+                keyed.lateness_micros,
             )
             for number, keyed in enumerate(self._steps)
         )
@@ -148,6 +151,39 @@ class Job:
             late=self.late,
             bad_keys=self.bad_keys,
         )
+
+    def regions(self) -> tuple[Ordered, ...]:
+        """The ordered regions of the job, each behind those whose results it takes."""
+        made = []
+        for target, node in enumerate(self._inputs):
+            if (region := node.region) is not None:
+                source = next(number for number, other in enumerate(self._inputs) if other is region.source)
+                given = region.path[-1].schema if region.path else region.source.schema
+                made.append(
+                    Ordered(
+                        node.name,
+                        source,
+                        self._steps_of(region.path),
+                        given,
+                        target,
+                        node.schema,
+                        region.function,
+                        region.workers,
+                        region.options,
+                    )
+                )
+        return tuple(made)
+
+    def _steps_of(self, path: Sequence[Node]) -> tuple[Branch, ...]:
+        """The maps and filters of a path, one below the other, with one leaf at the end."""
+        below: tuple[Branch, ...] = (ToOutput(""),)
+        for node in reversed(path):
+            assert node.function is not None
+            if node.kind == "map":
+                below = (Mapped(node.name, node.function, node.batch, node.schema, below),)
+            else:
+                below = (Filtered(node.name, node.function, node.batch, below),)
+        return below if path else ()
 
     def _input(self, node: Node) -> Input:
         branches = self._frozen(node)
@@ -172,6 +208,8 @@ class Job:
                 continue
             assert branch.function is not None
             below = self._frozen(branch)
+            if not below:
+                continue  # nobody uses what it makes, or only a region, which makes it for itself
             if branch.kind == "map":
                 lenient = self._lenient(below)
                 made.append(Mapped(branch.name, branch.function, branch.batch, branch.schema, below, lenient))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from headgate.arrays import F64, I32, I64, Bool, among, sums
+from headgate.arrays import F64, I32, I64, Bool, among
 from headgate.engine.orders import Orders, SlotReport, nothing
 from headgate.engine.payload import HASH, encode
 from headgate.engine.program import Step
@@ -31,6 +31,7 @@ from headgate.engine.staterows import (
     row_bytes,
     state_part,
     state_schema,
+    summed,
     tombstones,
 )
 from headgate.engine.staterows import timer as timer_of
@@ -400,7 +401,7 @@ class OperatorBatch:
             halfway=lambda: orders.crash.reach("during compaction", orders.batch),
         )
         refs = refs[:kept] if run is None else (*refs[:kept], Ref(run, run.places))
-        return (refs, 0 if run is None else run.bytes, *_summed(changes))
+        return (refs, 0 if run is None else run.bytes, *summed(changes))
 
     def _load(
         self,
@@ -478,18 +479,6 @@ def _arranged(schema: pa.Schema, places: list[I32], tables: list[pa.Table]) -> t
         return place, table
     order = np.lexsort((hashes, place))
     return place[order], table.take(pa.array(order))
-
-
-def _summed(changes: list[tuple[I32, I64, I64]]) -> tuple[I32, I64, I64]:
-    if not changes:
-        return np.empty(0, dtype=np.int32), nothing(), nothing()
-    place = np.concatenate([change[0] for change in changes])
-    touched, index = np.unique(place, return_inverse=True)
-    rows, size = (
-        sums(index, np.concatenate([change[column] for change in changes]), len(touched)).astype(np.int64)
-        for column in (1, 2)
-    )
-    return touched.astype(np.int32), rows, size
 
 
 def _concatenated(outputs: list[KeyedOutput]) -> KeyedOutput:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import HeadgateError, UserFunctionError
-from headgate.operators import KeyedOperator
+from headgate.operators import KeyedOperator, WindowedAggregation
 
 Rule = Literal["fail", "drop", "side"]
 """What to do with rows that cannot be used: stop, drop and count, or count and send to the side output."""
@@ -121,6 +121,12 @@ class Step:
     timers: bool = False
     combine_early: bool = False
     splits: bool = False
+    lateness_micros: int = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether the end of the input makes it say what it still holds back: timers, windows."""
+        return self.timers or isinstance(self.operator, WindowedAggregation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -20,11 +21,11 @@ from pyspark.sql import functions as sf
 
 from headgate import control
 from headgate.control import Controller, Entry, Policy
+from headgate.durations import Duration, micros_of
 from headgate.engine.driver import Driver, Options
-from headgate.engine.durations import Duration, micros_of
+from headgate.engine.ordered import Regions, spark_schema, tagged
 from headgate.engine.orders import Migration
 from headgate.engine.program import Program
-from headgate.engine.route import TAG
 from headgate.engine.tasks import SETTINGS, SparkTasks
 from headgate.errors import AssignmentError, HeadgateError, JobError, QueryError
 from headgate.planners import PLANNERS, Limits, Planner
@@ -151,6 +152,7 @@ def start(
             ),
             job_id=job_id[:8],
             crash=CrashPoints.from_environment(),
+            regions=Regions(spark, program.inputs, regions) if (regions := job.regions()) else None,
         )
         query = Query(job, driver)
         if slots is not None:
@@ -195,27 +197,20 @@ def _trigger(trigger: str | None) -> dict[str, Any]:
 
 def _frame(job: Job, spark: SparkSession, program: Program, heartbeat: bool) -> tuple[DataFrame, bool]:
     """All inputs as one DataFrame: the only one as it is, several as a tagged union."""
-    frames = [node.frame for node in job._inputs]
-    assert all(frame is not None for frame in frames)
-    streaming = [frame.isStreaming for frame in frames]  # type: ignore[union-attr]
+    given = [node for node in job._inputs if node.frame is not None]  # the others are results of regions
+    frames = [node.frame for node in given if node.frame is not None]
+    streaming = [frame.isStreaming for frame in frames]
     if any(streaming) and not all(streaming):
-        names = [given.name for given in program.inputs]
+        names = [node.name for node in given]
         raise JobError.mixed_sources(names[streaming.index(True)], names[streaming.index(False)])
     if not frames:
         raise JobError.empty(job.name)
-    union: DataFrame | None = frames[0] if len(frames) == 1 else None
-    kinds = [frame.schema for frame in frames]  # type: ignore[union-attr]
-    if union is not None:
-        frames = []
-    for number, frame in enumerate(frames):
-        assert frame is not None
-        columns = [sf.lit(number).cast("int").alias(TAG)]
-        for other, kind in enumerate(kinds):
-            own = sf.struct(*(sf.col(f"`{name}`") for name in frame.columns)) if other == number else sf.lit(None)
-            columns.append(own.cast(kind).alias(f"{TAG}{other}"))
-        tagged = frame.select(*columns)
-        union = tagged if union is None else union.unionByName(tagged)
-    assert union is not None
+    if len(program.inputs) == 1:
+        union = frames[0]
+    else:
+        kinds = [spark_schema(given) for given in program.inputs]
+        parts = [tagged(node.frame, at, kinds) for at, node in enumerate(job._inputs) if node.frame is not None]
+        union = reduce(DataFrame.unionByName, parts)
     if heartbeat and streaming[0]:
         # A source that moves on by itself, so that Spark runs batches, and of which no row is let through.
         beat = spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
@@ -284,7 +279,7 @@ class Query:
         try:
             empty = frame.sparkSession.createDataFrame([], frame.schema)
             rounds = [(frame, False)]
-            if any(step.timers for step in driver.program.steps) and driver.program.event_time is not None:
+            if any(step.waits for step in driver.program.steps) and driver.program.event_time is not None:
                 rounds.append((empty, True))
             for number, (rows, flush) in enumerate(rounds):
                 if driver.last is None or driver.last.batch <= number:

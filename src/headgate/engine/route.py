@@ -24,7 +24,7 @@ from headgate.engine.payload import REPORT, Sender
 from headgate.engine.program import REJECTED, REJECTED_SCHEMA, Input, Program, Rule, Step, ToOperator, ToOutput, flow
 from headgate.engine.reading import read_file
 from headgate.errors import RowError
-from headgate.operators import NO_WATERMARK
+from headgate.operators import NO_WATERMARK, instants
 from headgate.routing import key_hash
 
 TAG = "__input"
@@ -124,12 +124,13 @@ class Router:
         """Without late rows and those with unusable keys; event times are noted."""
         program = self.program
         if program.event_time is not None and program.event_time in rows.column_names:
-            times = micros(rows.column(program.event_time))
+            times = instants(rows.column(program.event_time))
             greatest = pc.max(times).as_py()
             if greatest is not None:
                 self.event_times[number] = max(self.event_times.get(number, NO_WATERMARK), greatest)
             if self.orders.watermark != NO_WATERMARK and pc.min(times).as_py() is not None:
-                is_late = pc.fill_null(pc.less(times, self.orders.watermark), False)
+                bar = self.orders.watermark - program.steps[operator].lateness_micros
+                is_late = pc.fill_null(pc.less(times, bar), False)
                 if pc.any(is_late).as_py():
                     rows, late = turn_away(rows, is_late, given.name, "late", program.late, self.outbox)
                     self.late += late
@@ -212,16 +213,6 @@ def _untagged(batch: pa.RecordBatch, inputs: tuple[Input, ...]) -> Iterator[tupl
     for number in pc.unique(tags).to_pylist():
         rows = batch.filter(pc.equal(tags, number)).column(f"{TAG}{number}")
         yield number, pa.Table.from_batches([pa.RecordBatch.from_struct_array(rows)])
-
-
-def micros(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Event times as microseconds since 1970-01-01; whole numbers are taken as such."""
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        return pc.cast(pc.cast(column, pa.timestamp("us", tz=kind.tz), safe=False), pa.int64())
-    if pa.types.is_date(kind):
-        return pc.cast(pc.cast(column, pa.timestamp("us")), pa.int64())
-    return pc.cast(column, pa.int64())
 
 
 @compiled

@@ -20,7 +20,9 @@ from headgate.engine.outbox import Outbox
 from headgate.engine.payload import REPORT, Parcel, Sender, exchange_row, received, rows_of
 from headgate.engine.program import ToOperator, ToOutput, flow
 from headgate.engine.route import send, with_keys
+from headgate.engine.windowed import WindowBatch
 from headgate.errors import UserFunctionError
+from headgate.operators import WindowedAggregation
 from headgate.routing import key_hash
 
 PARTS = 1 << 20
@@ -60,7 +62,8 @@ class SlotTask:
         self.orders.crash.reach("during tasks", orders.batch)
         arrived = rows_of(parcels, number)
         try:
-            results, report = OperatorBatch(orders, number, self.slot, self.clock).run(arrived)
+            kind = WindowBatch if isinstance(step.operator, WindowedAggregation) else OperatorBatch
+            results, report = kind(orders, number, self.slot, self.clock).run(arrived)
         except UserFunctionError as error:
             raise error.on_slot(self.slot) from error
         ready: list[pa.RecordBatch] = []

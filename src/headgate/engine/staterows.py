@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.arrays import I64, Bool
+from headgate.arrays import I32, I64, Bool, sums
 from headgate.operators import NO_TIMER, KeyedOperator, KeyedOutput
 from headgate.state import FIRST_KEY, Timer, row_schema, timer_column
 
@@ -90,6 +90,19 @@ def row_bytes(table: pa.Table) -> I64:
         else:
             fixed += max(1, getattr(kind, "bit_width", 64) // 8) if pa.types.is_primitive(kind) else 16
     return size + fixed
+
+
+def summed(changes: list[tuple[I32, I64, I64]]) -> tuple[I32, I64, I64]:
+    """Changes of the rows and bytes of places, each place once: (places, rows, bytes)."""
+    if not changes:
+        return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    place = np.concatenate([change[0] for change in changes])
+    touched, index = np.unique(place, return_inverse=True)
+    rows, size = (
+        sums(index, np.concatenate([change[column] for change in changes]), len(touched)).astype(np.int64)
+        for column in (1, 2)
+    )
+    return touched.astype(np.int32), rows, size
 
 
 def _times(values: I64) -> pa.Array:

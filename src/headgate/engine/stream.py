@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +10,25 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headgate.engine.durations import Duration, micros_of
+from headgate.durations import Duration, micros_of
 from headgate.engine.payload import HASH
 from headgate.engine.program import REJECTED, BatchKind, FileFormat, ToOperator, ToOutput, returned_schema
 from headgate.errors import JobError, KeyTypeError
-from headgate.operators import Aggregate, Aggregation, Declaration, KeyedOperator, PerKey, Vectorised, output_columns
+from headgate.operators import (
+    Aggregate,
+    Aggregation,
+    Declaration,
+    KeyedOperator,
+    PerKey,
+    Vectorised,
+    WindowedAggregation,
+    output_columns,
+)
+from headgate.regions.options import options_of
 from headgate.routing import key_hash
 from headgate.sinks import Sink
 from headgate.sinks.builtin import as_sink
+from headgate.windows import Slicing, TimeWindows, window, with_helpers
 
 if TYPE_CHECKING:
     from headgate.engine.job import Job
@@ -38,7 +49,22 @@ class Node:
     function: Callable[..., Any] | None = None
     batch: BatchKind = "arrow"
     step: int = -1
+    region: RegionNode | None = None
     branches: list[Node | ToOperator | ToOutput] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class RegionNode:
+    """An ordered region while the job is being put together: an input whose rows are results of rows of another one.
+
+    ``source`` is that input, ``path`` the steps between it and the region.
+    """
+
+    source: Node
+    path: list[Node]
+    function: Callable[[dict[str, Any]], Any]
+    workers: int
+    options: dict[str, Any]
 
 
 @dataclass(eq=False)
@@ -52,16 +78,29 @@ class KeyedNode:
     timers: bool
     combine_early: bool
     splits: bool
+    lateness_micros: int = 0
 
 
 class Stream:
-    """Rows on their way through a job. Immutable: every method gives a new stream, and several may branch off one."""
+    """Rows on their way through a job. Immutable: every method gives a new stream, and several may branch off one.
 
-    def __init__(self, job: Job, nodes: Sequence[Node], schema: pa.Schema, output: str | None = None) -> None:
+    ``path``: the nodes from an input down to the rows, where these are still in the order of the input; None where an
+    operator or a union has lost it.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        nodes: Sequence[Node],
+        schema: pa.Schema,
+        output: str | None = None,
+        path: Sequence[Node] | None = None,
+    ) -> None:
         self.job = job
         self.schema = schema
         self._nodes = list(nodes)
         self._output = output
+        self._path = list(path) if path is not None else None
 
     @property
     def columns(self) -> list[str]:
@@ -70,7 +109,7 @@ class Stream:
     def _in_spark(self) -> DataFrame | None:
         """The DataFrame, as long as the rows are still Spark's."""
         if len(self._nodes) == 1 and self._nodes[0].kind == "input" and self._nodes[0].files is None:
-            return self._nodes[0].frame
+            return self._nodes[0].frame  # None for a region's results
         return None
 
     def _with_frame(self, frame: DataFrame) -> Stream:
@@ -79,7 +118,8 @@ class Stream:
         if any(node is self._nodes[0] for node in self.job._inputs):
             name = next(f"{name}.{number}" for number in range(2, 10**6) if f"{name}.{number}" not in taken)
         schema = to_arrow_schema(frame.schema, timezone=ZONE)
-        return Stream(self.job, [Node("input", name, schema, frame=frame)], schema)
+        node = Node("input", name, schema, frame=frame)
+        return Stream(self.job, [node], schema, path=[node])
 
     def map(
         self,
@@ -141,7 +181,41 @@ class Stream:
             below = make()
             self.job._attach(node).branches.append(below)
             nodes.append(below)
-        return Stream(self.job, nodes, schema)
+        path = [*self._path, *nodes] if self._path is not None else None
+        return Stream(self.job, nodes, schema, path=path)
+
+    def ordered_map(
+        self,
+        function: Callable[[dict[str, Any]], Any],
+        *,
+        workers: int,
+        schema: Declaration,
+        name: str | None = None,
+        **options: Any,
+    ) -> Stream:
+        """``function`` of every row, a dict, on this many workers; the results, dicts too, keep the order of the rows.
+
+        For a heavy function without state. Workers run on the executors, each takes a core while a region runs, and
+        those that are slower get fewer rows: nobody has to say how fast they are. ``schema`` declares the columns of
+        the results (``"id long, score double"``). ``options``: the fields of ``headgate.regions.Options``, for example
+        ``on_error="retry"`` or ``period=0.25``. Rows must still be in the order of their source: not behind a keyed
+        operator or a union.
+        """
+        label = name or str(getattr(function, "__name__", "ordered_map"))
+        if self._path is None:
+            raise JobError.order_lost(label)
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+            raise JobError.option("workers", "a number of workers, at least 1", workers)
+        options_of({name: value for name, value in options.items() if name != "balance"})
+        made = output_columns(schema)
+        source, *path = self._path
+        taken = {node.name for node in self.job._inputs}
+        if label in taken:
+            label = next(f"{label}.{number}" for number in range(2, 10**6) if f"{label}.{number}" not in taken)
+        self.job._attach(source)
+        node = Node("input", label, made, region=RegionNode(source, path, function, workers, options))
+        self.job._attach(node)
+        return Stream(self.job, [node], made, path=[node])
 
     def union(self, *others: Stream) -> Stream:
         """The rows of all these streams, which must have equal columns."""
@@ -251,17 +325,43 @@ class KeyedStream:
         goes to the slot of its key; then ``split=True`` spreads the rows of keys that are too hot for one slot over
         all of them (W-Choices) and brings the parts together at the end of the batch.
         """
+        label = name or f"aggregate{len(self.stream.job._steps)}"
+        operator = Aggregation(label, self._used(aggregates), self.keys, aggregates)
+        return self._add(operator, ttl, timers=False, combine_early=combine_early, splits=split)
+
+    def _used(self, aggregates: Mapping[str, Aggregate]) -> pa.Schema:
+        """The columns that aggregates need, with the keys and the event time."""
         schema = self.stream.schema
         # What an Arrow expression reads is not known, so then all columns go along.
-        if all(one.where is None or isinstance(one.where, str) for one in aggregates.values()):
-            used = {*self.keys, self.stream.job.event_time}
-            used |= {name for one in aggregates.values() for name in (one.column, one.where) if isinstance(name, str)}
-            for column in sorted(name for name in used if name and name not in schema.names):
-                if column != self.stream.job.event_time:
-                    raise JobError.unknown_column("aggregate", column, schema.names)
-            schema = pa.schema([column for column in schema if column.name in used])
-        operator = Aggregation(name or f"aggregate{len(self.stream.job._steps)}", schema, self.keys, aggregates)
-        return self._add(operator, ttl, timers=False, combine_early=combine_early, splits=split)
+        if not all(one.where is None or isinstance(one.where, str) for one in aggregates.values()):
+            return schema
+        used = {*self.keys, self.stream.job.event_time}
+        used |= {name for one in aggregates.values() for name in (one.column, one.where) if isinstance(name, str)}
+        for column in sorted(name for name in used if name and name not in schema.names):
+            if column != self.stream.job.event_time:
+                raise JobError.unknown_column("aggregate", column, schema.names)
+        return pa.schema([column for column in schema if column.name in used])
+
+    def window(
+        self,
+        *lengths: Duration | TimeWindows,
+        every: Duration | None = None,
+        offset: Duration = 0,
+        lateness: Duration = 0,
+    ) -> WindowedStream:
+        """The rows by key and window of event time: ``window("1 hour")`` one after the other, ``window("1 hour",
+        every="5 minutes")`` overlapping, ``window("10 minutes", "1 hour", every="10 minutes")`` several lengths at
+        once. Windows start at ``offset`` from 1970-01-01 UTC; their start is inclusive, their end exclusive.
+
+        ``lateness`` lets rows in that are behind the watermark by up to so much; their keys are emitted again for the
+        windows that had closed. However many windows a row is in, it is added up once.
+        """
+        if self.stream.job.event_time is None:
+            raise JobError.no_event_time("window")
+        kind = lengths[0] if len(lengths) == 1 and not isinstance(lengths[0], Duration) else None
+        if kind is None:
+            kind = window(*lengths, every=every, offset=offset, lateness=lateness)  # type: ignore[arg-type]
+        return WindowedStream(self, kind)
 
     def _name(self, function: Callable[..., Any]) -> str:
         name = str(getattr(function, "__name__", "process"))
@@ -275,6 +375,7 @@ class KeyedStream:
         timers: bool,
         combine_early: bool = False,
         splits: bool = False,
+        lateness_micros: int = 0,
     ) -> Stream:
         job = self.stream.job
         if HASH in self.stream.schema.names:
@@ -292,8 +393,39 @@ class KeyedStream:
                 timers,
                 combine_early,
                 splits,
+                lateness_micros,
             )
         )
         for feeder in self.stream._nodes:
             job._attach(feeder).branches.append(ToOperator(number))
         return Stream(job, [node], operator.output_schema)
+
+
+class WindowedStream:
+    """Rows by key and window."""
+
+    def __init__(self, keyed: KeyedStream, kind: TimeWindows) -> None:
+        self.keyed = keyed
+        self.kind = kind
+
+    def aggregate(self, *, name: str | None = None, share: bool = True, **aggregates: Aggregate) -> Stream:
+        """Aggregates per key and window, emitted once the watermark has passed the window's end:
+        ``window("1 hour", every="5 minutes").aggregate(n=hg.count(), total=hg.sum("amount"))``.
+
+        Results have the key columns, ``window_start``, ``window_end`` and the aggregates. ``share=False`` makes every
+        window from its slices alone, and keeps nothing in between.
+        """
+        stream = self.keyed.stream
+        event_time = stream.job.event_time
+        assert event_time is not None
+        if event_time not in stream.schema.names:
+            raise JobError.unknown_column("window", event_time, stream.schema.names)
+        slicing = Slicing.of(self.kind)
+        if share:
+            slicing = with_helpers(slicing)
+        label = name or f"windows{len(stream.job._steps)}"
+        used = self.keyed._used(aggregates)
+        operator = WindowedAggregation(label, used, self.keyed.keys, aggregates, slicing, event_time)
+        return self.keyed._add(
+            operator, None, timers=False, combine_early=True, lateness_micros=self.kind.lateness_micros
+        )

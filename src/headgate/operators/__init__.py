@@ -7,6 +7,7 @@ from headgate.operators.grouping import Grouping, check_one_key, group_rows
 from headgate.operators.per_key import PerKey
 from headgate.operators.rows import Context, Rows
 from headgate.operators.vectorised import Batch, Update, Vectorised
+from headgate.operators.windowed import WindowedAggregation, instants, pieces_of
 
 __all__ = [
     "NO_TIMER",
@@ -28,13 +29,16 @@ __all__ = [
     "StateColumns",
     "Update",
     "Vectorised",
+    "WindowedAggregation",
     "check_one_key",
     "count",
     "group_rows",
+    "instants",
     "max_",
     "mean",
     "min_",
     "output_columns",
+    "pieces_of",
     "sum_",
     "type_name",
     "type_of",

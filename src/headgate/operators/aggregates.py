@@ -265,6 +265,12 @@ class Aggregation:
             spent(given.processing_timer, given.fired_processing),
         )
 
+    def finished(self, partials: pa.Table) -> pa.Table:
+        """The results of partial rows, one for each."""
+        keys = partials.select(list(self.key_names))
+        parts = [_combined(partials[name]) for name in self.state_schema.names]
+        return self._results(keys, parts, np.ones(partials.num_rows, dtype=np.bool_))
+
     def _merged(self, partials: pa.Table, codes: I32, keys: pa.Table) -> list[pa.Array]:
         merged = []
         for column in self._columns:

@@ -5,7 +5,7 @@ from headgate.state.checkpoint import Checkpoint, Finding
 from headgate.state.files import Files, unique_name
 from headgate.state.lookup import Found, due, lookup
 from headgate.state.manifest import BatchPlan, Counts, Manifest, assignment_from_json, assignment_to_json
-from headgate.state.merge import fold, merge, scan, write_delta
+from headgate.state.merge import GROWTH, MAX_REFS, fold, merge, scan, write_delta
 from headgate.state.ownership import HEARTBEAT_SECONDS
 from headgate.state.refs import Layout, Ref, moved
 from headgate.state.rows import FIRST_KEY, NEVER, Timer, row_schema, timer_column
@@ -14,7 +14,9 @@ from headgate.state.writer import RunWriter
 
 __all__ = [
     "FIRST_KEY",
+    "GROWTH",
     "HEARTBEAT_SECONDS",
+    "MAX_REFS",
     "NEVER",
     "BatchPlan",
     "Bitmap",

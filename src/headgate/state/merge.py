@@ -115,8 +115,8 @@ def write_delta(
     is left to write; the number then still holds, since what was merged may have come to nothing. Dead rows are
     dropped in the places that no reference that is kept has; but a changed row that has expired already is written,
     so that it is found by ``due`` in the next batch like any other. The rows come in strictly ascending order of
-    (place, hash), else ``StateError``. Files that are not merged are not opened. ``later`` puts merging off where it can
-    wait. ``halfway`` is called in the middle of writing a run that older ones are merged into.
+    (place, hash), else ``StateError``. Files that are not merged are not opened. ``later`` puts merging off where it
+    can wait. ``halfway`` is called in the middle of writing a run that older ones are merged into.
     """
     rows_table = fitted(rows_table, schema, files.join(name))
     hashes = np.asarray(rows_table.column(HASH), dtype=np.int64)

@@ -62,7 +62,8 @@ class RunInfo:
 
     ``name`` is relative to the root; ``checksum`` is the xxh3_64 of the content before the footer, in hex; ``places``
     are those that have rows; ``dead`` counts the tombstones; ``timers`` holds the first and the last time of
-    each kind that some row has.
+    each kind that some row has. ``pieces``, for the state of windows: which pieces its partials are of, as (hop, start,
+    partials).
     """
 
     name: str
@@ -73,6 +74,7 @@ class RunInfo:
     places: Bitmap
     dead: int = 0
     timers: Mapping[Timer, tuple[int, int]] = field(default_factory=dict, hash=False)
+    pieces: tuple[tuple[int, int, int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -84,6 +86,7 @@ class RunInfo:
             "places": self.places.to_text(),
             "dead": self.dead,
             "timers": dict(self.timers),
+            "pieces": [list(piece) for piece in self.pieces],
         }
 
     @classmethod
@@ -98,6 +101,7 @@ class RunInfo:
             places=Bitmap.from_text(fields["places"]),
             dead=fields["dead"],
             timers={kind: (first, last) for kind, (first, last) in fields["timers"].items()},
+            pieces=tuple((hop, start, rows) for hop, start, rows in fields.get("pieces", ())),
         )
 
 

@@ -1,0 +1,309 @@
+"""Windows of one operator in one slot for one batch: partials added, windows closed, pieces kept or dropped.
+
+    partials of the batch ───────────────┬──────────────────────────> one new run (runs of the same pieces folded in)
+    runs with pieces of closing windows ─┴─> merge, shortest window first ─> results
+                                                     └──> pieces that longer windows are made of ──> the same run
+
+The state is partials by key and piece. What a batch brings is only added, and never looked up; the runs that hold a
+piece are read once, when a window that needs it closes. A window that closes is put together in the way that merges
+fewest keys (``windows.consolidation``): from slices, and from windows inside it that were made before.
+
+Key groups move as those of other operators do, by manifest. Single keys are not pinned: rows are added up before the
+shuffle, so a hot key costs its slot no more than another.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.arrays import I32, I64, among
+from headgate.engine.orders import Orders, SlotReport, nothing
+from headgate.engine.program import Step
+from headgate.engine.staterows import state_schema, summed
+from headgate.operators import NO_WATERMARK, WindowedAggregation, pieces_of
+from headgate.routing import Places
+from headgate.state import FIRST_KEY, GROWTH, MAX_REFS, Checkpoint, Ref, RunInfo, RunWriter, open_run
+from headgate.stats.loads import OperatorLoad
+from headgate.windows import SLICE, Piece
+
+Partials = tuple[pa.Table, I64]
+"""Partial rows, and the hashes of their keys."""
+
+
+@dataclass(slots=True)
+class WindowBatch:
+    """The work of one slot for one windowed operator in one batch."""
+
+    orders: Orders
+    number: int
+    slot: int
+    clock: Callable[[], float] = time.perf_counter
+    step: Step = field(init=False)
+    operator: WindowedAggregation = field(init=False)
+    places: Places = field(init=False)
+    schema: pa.Schema = field(init=False)
+    refs: tuple[Ref, ...] = field(init=False)
+    seconds: dict[str, float] = field(default_factory=dict)
+    _shelves: dict[str, _Shelf] = field(default_factory=dict)
+    _wanted: dict[Piece, bool] = field(default_factory=dict)
+    _mark: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.step = self.orders.load().steps[self.number]
+        assert isinstance(self.step.operator, WindowedAggregation)
+        self.operator = self.step.operator
+        self.places = self.orders.places(self.number)
+        self.schema = state_schema(self.operator.inner)
+        self.refs = self.orders.refs(self.number, self.slot)
+        self._mark = self.clock()
+
+    def _lap(self, phase: str) -> None:
+        now = self.clock()
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._mark
+        self._mark = now
+
+    def run(self, arrived: Partials | None) -> tuple[pa.Table, SlotReport]:
+        """Results and report."""
+        rows, hashes = arrived if arrived is not None else (self.operator.partial_schema.empty_table(), nothing())
+        tuples = len(hashes)
+        if self.orders.service_seconds:
+            time.sleep(self.orders.service_seconds * tuples)
+        load_hashes = hashes
+        if tuples:
+            rows, hashes = self.operator.combine(rows, hashes)
+        self._lap("receive")
+        fresh = {piece: own for piece, own in _by_piece(rows, hashes, self.operator).items() if self._needed(piece)}
+        results, made = self._close(fresh)
+        self._lap("process")
+        refs, written, changed = self._write({**fresh, **made})
+        self._lap("write state")
+        return results, SlotReport(
+            operator=self.number,
+            slot=self.slot,
+            refs=refs,
+            written=written,
+            place=changed[0],
+            rows_delta=changed[1],
+            bytes_delta=changed[2],
+            load=self._load(load_hashes) if self.orders.statistics else None,
+            tuples=tuples,
+            keys=len(hashes),
+            seconds=self.seconds,
+            fired=len(results),
+        )
+
+    def _close(self, fresh: dict[Piece, Partials]) -> tuple[pa.Table, dict[Piece, Partials]]:
+        """The results of the windows that end now, and the pieces among them that are worth keeping."""
+        orders, slicing, consolidation = self.orders, self.operator.slicing, self.operator.consolidation
+        empty = self.operator.output_schema.empty_table()
+        if orders.watermark == NO_WATERMARK:
+            return empty, {}
+        known = self._known(fresh)
+        slices = sorted({piece.start for piece in known if piece.hop == SLICE})
+        windows = consolidation.closing(slices, orders.last_watermark, orders.watermark)
+        again = self._reopened(fresh)
+        made: dict[Piece, Partials] = {}
+        kept: dict[Piece, Partials] = {}
+        results = []
+        for window in (*windows, *again):
+            inputs = consolidation.step(window, known).inputs
+            parts = [part for piece in inputs for part in self._partials(piece, fresh, made)]
+            if not parts:
+                continue
+            names = self.operator.outer.partial_schema.names
+            table = pa.concat_tables([part.select(names) for part, _ in parts])
+            merged = self.operator.merged(table, np.concatenate([own for _, own in parts]))
+            hop = slicing.hops[window.hop]
+            if window in again:
+                late = among(merged[1], again[window])
+                merged = merged[0].filter(pa.array(late)), merged[1][late]
+            if not hop.helper:
+                results.append(self.operator.results(merged[0], window))
+            if not slicing.lateness:  # late rows would make it wrong
+                made[window], known[window] = merged, len(merged[1])
+                # Windows that overlap would together take more room than their slices do.
+                if hop.every >= hop.length and self._needed(window):
+                    kept[window] = self.operator.placed(merged[0], window), merged[1]
+        return pa.concat_tables(results) if results else empty, kept
+
+    def _reopened(self, fresh: dict[Piece, Partials]) -> dict[Piece, I64]:
+        """The windows that were emitted before and have got late rows now, and the keys of these, ascending."""
+        slicing, before = self.operator.slicing, self.orders.last_watermark
+        found: dict[Piece, I64] = {}
+        if not slicing.lateness or before == NO_WATERMARK:
+            return found
+        for piece, (_, hashes) in fresh.items():
+            for number, hop in enumerate(slicing.hops):
+                if hop.helper:
+                    continue
+                for start in slicing.reopened(np.array([piece.start]), number, before):
+                    window = self.operator.consolidation.window(number, int(start))
+                    found[window] = np.union1d(found.get(window, nothing()), hashes)
+        return found
+
+    def _known(self, fresh: dict[Piece, Partials]) -> dict[Piece, float]:
+        """The pieces that are there, and about how many keys each has."""
+        known: dict[Piece, float] = {}
+        for ref in self.refs:
+            share = ref.rows / max(1, ref.run.rows)
+            for piece, rows in self._pieces(ref.run):
+                known[piece] = known.get(piece, 0.0) + rows * share
+        for piece, (_, own) in fresh.items():
+            known[piece] = known.get(piece, 0.0) + len(own)
+        return known
+
+    def _pieces(self, run: RunInfo) -> Iterable[tuple[Piece, int]]:
+        slicing = self.operator.slicing
+        for hop, start, rows in run.pieces:
+            length = slicing.width if hop == SLICE else slicing.hops[hop].length
+            yield Piece(start, start + length, hop), rows
+
+    def _partials(self, piece: Piece, fresh: dict[Piece, Partials], made: dict[Piece, Partials]) -> Iterable[Partials]:
+        if piece in made:
+            return [made[piece]]
+        holding = [ref for ref in self.refs if any(piece == one for one, _ in self._pieces(ref.run))]
+        found = [self._shelf(ref).of(piece) for ref in holding]
+        return [*found, fresh[piece]] if piece in fresh else found
+
+    def _shelf(self, ref: Ref) -> _Shelf:
+        shelf = self._shelves.get(ref.run.name)
+        if shelf is None:
+            shelf = self._shelves[ref.run.name] = _Shelf.of_ref(self.orders, ref, self.schema, self.operator)
+        return shelf
+
+    def _needed(self, piece: Piece) -> bool:
+        """Whether a window that has not closed yet will be made of it."""
+        needed = self._wanted.get(piece)
+        if needed is None:
+            start, end = np.array([piece.start]), np.array([piece.end])
+            needed = bool(self.operator.slicing.needed_until(start, end)[0] > self.orders.watermark)
+            self._wanted[piece] = needed
+        return needed
+
+    def _write(self, new: dict[Piece, Partials]) -> tuple[tuple[Ref, ...], int, tuple[I32, I64, I64]]:
+        """Write what is new, with the runs that it is folded with; drop runs that nobody needs."""
+        parts = list(new.values())
+        refs = [ref for ref in self.refs if any(self._needed(piece) for piece, _ in self._pieces(ref.run))]
+        folded = self._fold(refs, set(new), sum(len(hashes) for _, hashes in parts))
+        for ref in folded:
+            parts += [self._shelf(ref).of(piece) for piece, _ in self._pieces(ref.run) if self._needed(piece)]
+        kept = [ref for ref in refs if ref not in folded]
+        written = 0
+        if any(len(hashes) for _, hashes in parts):
+            run = self._run(parts)
+            kept.append(Ref(run, run.places))
+            written = run.bytes
+        return tuple(kept), written, self._changes(kept)
+
+    def _fold(self, refs: Sequence[Ref], own: set[Piece], rows: int) -> list[Ref]:
+        """The runs to be written again with what is new: the newest ones that share a piece with it and are not much
+        larger; and the smallest of all where there are too many."""
+        taken: list[Ref] = []
+        for ref in reversed(refs):
+            shares = not own.isdisjoint(piece for piece, _ in self._pieces(ref.run))
+            if shares and ref.rows <= GROWTH * rows:
+                taken.append(ref)
+                rows += ref.rows
+        most = max(MAX_REFS, 2 * len({piece for ref in refs for piece, _ in self._pieces(ref.run)}))
+        left = sorted((ref for ref in refs if ref not in taken), key=lambda ref: ref.rows)
+        return taken + left[: max(0, len(left) - most)]
+
+    def _run(self, parts: Sequence[Partials]) -> RunInfo:
+        table = pa.concat_tables([part for part, _ in parts])
+        hashes = np.concatenate([own for _, own in parts])
+        if len(parts) > 1:
+            table, hashes = self.operator.combine(table, hashes)
+        identity = self.operator.identities(table, hashes)
+        place = self.places.of(hashes)
+        order = np.lexsort((identity, place))
+        table = table.take(pa.array(order))
+        count = len(order)
+        nulls = pa.nulls(count, pa.int64())
+        live = pa.array(np.ones(count, dtype=np.bool_))
+        rows = pa.Table.from_arrays(
+            [pa.chunked_array([identity[order]]), live, nulls, nulls, nulls, *table.columns], schema=self.schema
+        )
+        name = Checkpoint.run_name(self.number, self.orders.batch, self.slot)
+        with RunWriter(self.orders.files, name, self.schema, self.orders.batch, self.places.count) as writer:
+            writer.append(place[order], rows)
+            info = writer.finish()
+        pieces, counts = np.unique(np.stack(pieces_of(table), axis=1), axis=0, return_counts=True)
+        listed = ((hop, start, rows) for (hop, start), rows in zip(pieces.tolist(), counts.tolist(), strict=True))
+        return replace(info, pieces=tuple(listed))
+
+    def _changes(self, after: Sequence[Ref]) -> tuple[I32, I64, I64]:
+        """By how much the state of each place has grown."""
+        before = {(ref.run.name, ref.places): ref for ref in self.refs}
+        now = {(ref.run.name, ref.places): ref for ref in after}
+        changes = [self._sizes(ref, -1) for key, ref in before.items() if key not in now]
+        changes += [self._sizes(ref, 1) for key, ref in now.items() if key not in before]
+        return summed(changes)
+
+    def _sizes(self, ref: Ref, sign: int) -> tuple[I32, I64, I64]:
+        run = open_run(self.orders.files, ref.run, self.schema)
+        place = ref.places.indices()
+        place = place[place < run.places]
+        rows = np.diff(run.offsets)[place]
+        return place.astype(np.int32), sign * rows, sign * rows * (ref.run.bytes // max(1, ref.run.rows))
+
+    def _load(self, hashes: I64) -> OperatorLoad:
+        """What key groups cost: the busy time, shared out by partials that arrived. No key is listed by itself."""
+        keys, counts = np.unique(hashes, return_counts=True)
+        return OperatorLoad.of_keys(
+            self.number,
+            self.slot,
+            sum(self.seconds.values()),
+            hashes=keys,
+            tuples=counts.astype(np.int64),
+            state_bytes=np.zeros(len(keys)),
+            groups=self.places.groups,
+            limit=0,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shelf:
+    """The partials of one reference, by piece."""
+
+    pieces: dict[Piece, Partials]
+    empty: Partials
+
+    @classmethod
+    def of_ref(cls, orders: Orders, ref: Ref, schema: pa.Schema, operator: WindowedAggregation) -> _Shelf:
+        run = open_run(orders.files, ref.run, schema)
+        wanted = ref.places.mask(run.places)
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], wanted, [False]))))
+        spans = zip(run.offsets[edges[::2]], run.offsets[edges[1::2]], strict=True)
+        tables = [run.table(int(low), int(high)) for low, high in spans if high > low]
+        rows = pa.concat_tables(tables) if tables else schema.empty_table()
+        table = rows.select(range(FIRST_KEY, rows.num_columns)).rename_columns(operator.partial_schema.names)
+        identity = np.concatenate([np.asarray(chunk) for chunk in rows.column(0).chunks] or [nothing()])
+        hashes = operator.key_hashes(table, identity) if len(identity) else nothing()
+        return cls(_by_piece(table, hashes, operator), (operator.partial_schema.empty_table(), nothing()))
+
+    def of(self, piece: Piece) -> Partials:
+        return self.pieces.get(piece, self.empty)
+
+
+def _by_piece(table: pa.Table, hashes: I64, operator: WindowedAggregation) -> dict[Piece, Partials]:
+    """Partials sorted out by their pieces."""
+    if not len(hashes):
+        return {}
+    slicing = operator.slicing
+    hops, starts = pieces_of(table)
+    order = np.lexsort((starts, hops))
+    hops, starts = hops[order], starts[order]
+    edges = np.flatnonzero(np.concatenate(([True], (hops[1:] != hops[:-1]) | (starts[1:] != starts[:-1]), [True])))
+    if len(edges) > 2:
+        table, hashes = table.take(pa.array(order)), hashes[order]
+    found = {}
+    for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        hop, start = int(hops[low]), int(starts[low])
+        length = slicing.width if hop == SLICE else slicing.hops[hop].length
+        found[Piece(start, start + length, hop)] = table.slice(low, high - low), hashes[low:high]
+    return found

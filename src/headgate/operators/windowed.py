@@ -1,0 +1,173 @@
+"""Aggregates per key and window: partials per slice, merged into the windows that close.
+
+Enorm's ``compute`` and ``consolidate`` in one operator. Rows become partials of their slice where they are read; a slot
+keeps them by key and **piece** (a slice, or a window that longer ones are made of) and merges pieces when the watermark
+passes the end of a window. So a row is added up once, however many windows it is in.
+
+    rows --early--> partials (key, slice) --combine--> state (key, piece) --merge--> window --finish--> results
+
+The identity of a partial is a 64-bit number made of the key's hash and its piece, by exclusive or with a number that
+follows from the piece: so the key's hash, which says where the partial belongs, can be had back from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.arrays import I64
+from headgate.errors import InputError
+from headgate.operators.aggregates import Aggregate, Aggregation
+from headgate.operators.contract import Clock, KeyedInput, KeyedOutput
+from headgate.windows import SLICE, Consolidation, Piece, Slicing
+
+HOP, START = "__hop", "__start"
+"""The columns that say which piece a partial is of: the number of its hop (``SLICE`` for a slice), and its start."""
+
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+"""The columns of a result that say which window it is of: from the start, inclusive, to the end, exclusive."""
+
+INSTANT = pa.timestamp("us", tz="UTC")
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 divided by the golden ratio: consecutive multiples of it are spread evenly."""
+
+
+def scattered(hops: I64, starts: I64) -> I64:
+    """A number per piece that has nothing to do with its neighbours' (the finaliser of splitmix64)."""
+    with np.errstate(over="ignore"):
+        mixed = starts.view(np.uint64) + (hops.view(np.uint64) + np.uint64(2)) * _GOLDEN
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed = mixed ^ (mixed >> np.uint64(31))
+    numbers: I64 = mixed.view(np.int64)
+    return numbers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowedAggregation:
+    """A keyed operator that emits the aggregates of a key for every window that the watermark has passed.
+
+    A result has the key columns, ``window_start``, ``window_end`` and one column per aggregate. Rows without a time
+    are in no window and are left out. ``inner`` adds up by key and piece, ``outer`` by key.
+    """
+
+    name: str
+    input_schema: pa.Schema
+    key_names: tuple[str, ...]
+    aggregates: Mapping[str, Aggregate]
+    slicing: Slicing
+    time: str
+    inner: Aggregation = field(init=False, repr=False)
+    outer: Aggregation = field(init=False, repr=False)
+    consolidation: Consolidation = field(init=False, repr=False)
+    output_schema: pa.Schema = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name in (HOP, START, WINDOW_START, WINDOW_END):
+            if name in self.input_schema.names or name in self.aggregates:
+                raise InputError(
+                    f"operator {self.name!r} must have no column or aggregate named {name!r}, which its windows use: "
+                    "rename it"
+                )
+        pieces = [pa.field(HOP, pa.int32()), pa.field(START, pa.int64())]
+        inner = Aggregation(
+            self.name, pa.schema([*self.input_schema, *pieces]), (*self.key_names, HOP, START), self.aggregates
+        )
+        outer = Aggregation(self.name, self.input_schema, self.key_names, self.aggregates)
+        keys, results = outer.output_schema.names[: len(self.key_names)], list(outer.output_schema)
+        window = [pa.field(WINDOW_START, INSTANT), pa.field(WINDOW_END, INSTANT)]
+        schema = pa.schema([*results[: len(keys)], *window, *results[len(keys) :]])
+        for attribute, value in (
+            ("key_names", tuple(self.key_names)),
+            ("aggregates", dict(self.aggregates)),
+            ("inner", inner),
+            ("outer", outer),
+            ("consolidation", Consolidation(self.slicing)),
+            ("output_schema", schema),
+        ):
+            object.__setattr__(self, attribute, value)
+
+    @property
+    def state_schema(self) -> pa.Schema:
+        return self.inner.state_schema
+
+    @property
+    def partial_schema(self) -> pa.Schema:
+        return self.inner.partial_schema
+
+    @property
+    def combines(self) -> bool:
+        return True
+
+    def early(self, rows: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
+        """Partials, one per distinct key and slice of the rows; and the hashes of their keys."""
+        times = instants(rows.column(self.time))
+        if times.null_count:
+            there = pc.is_valid(times)
+            rows, hashes, times = rows.filter(there), hashes[np.asarray(there)], times.filter(there)
+        starts = self.slicing.slice_of(times.combine_chunks().to_numpy() if len(times) else np.empty(0, np.int64))
+        hops = np.full(len(starts), SLICE)
+        rows = rows.append_column(HOP, pa.array(hops, pa.int32())).append_column(START, pa.array(starts))
+        partials, identities = self.inner.early(rows, hashes ^ scattered(hops, starts))
+        return partials, self.key_hashes(partials, identities)
+
+    def combine(self, partials: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
+        """Partials, one per distinct key and piece; and the hashes of their keys."""
+        combined, identities = self.inner.combine(partials, self.identities(partials, hashes))
+        return combined, self.key_hashes(combined, identities)
+
+    def identities(self, partials: pa.Table, hashes: I64) -> I64:
+        """What tells partials apart: one number per key and piece."""
+        return hashes ^ scattered(*pieces_of(partials))
+
+    def key_hashes(self, partials: pa.Table, identities: I64) -> I64:
+        """The hashes of the keys, from the identities of the partials."""
+        return identities ^ scattered(*pieces_of(partials))
+
+    def merged(self, partials: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
+        """Partials of several pieces -> one row per key, without its piece; and the hashes of the keys."""
+        return self.outer.combine(partials.select(self.outer.partial_schema.names), hashes)
+
+    def placed(self, merged: pa.Table, piece: Piece) -> pa.Table:
+        """What ``merged`` gave, as partials of a piece."""
+        count = merged.num_rows
+        columns = [
+            *merged.columns[: len(self.key_names)],
+            pa.chunked_array([np.full(count, piece.hop, dtype=np.int32)]),
+            pa.chunked_array([np.full(count, piece.start, dtype=np.int64)]),
+            *merged.columns[len(self.key_names) :],
+        ]
+        return pa.Table.from_arrays(columns, schema=self.partial_schema)
+
+    def results(self, merged: pa.Table, piece: Piece) -> pa.Table:
+        """The results of a window, from what ``merged`` gave for it."""
+        finished = self.outer.finished(merged)
+        bounds = [pa.array(np.full(len(merged), at), INSTANT) for at in (piece.start, piece.end)]
+        keys = len(self.key_names)
+        columns = [*finished.columns[:keys], *bounds, *finished.columns[keys:]]
+        return pa.table(columns, schema=self.output_schema)
+
+    def process(self, given: KeyedInput, clock: Clock | None) -> KeyedOutput:
+        """Not by key: windows close for all keys of a slot at once (``engine.windowed``)."""
+        raise NotImplementedError("windows are processed by piece, not by key")
+
+
+def pieces_of(partials: pa.Table) -> tuple[I64, I64]:
+    """The hop and the start of each partial's piece."""
+    hops, starts = (partials.column(name).combine_chunks().to_numpy(zero_copy_only=False) for name in (HOP, START))
+    return hops.astype(np.int64), np.ascontiguousarray(starts, dtype=np.int64)
+
+
+def instants(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Event times as microseconds since 1970-01-01; whole numbers are taken as such."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return pc.cast(pc.cast(column, pa.timestamp("us", tz=kind.tz), safe=False), pa.int64())
+    if pa.types.is_date(kind):
+        return pc.cast(pc.cast(column, pa.timestamp("us")), pa.int64())
+    return pc.cast(column, pa.int64())

@@ -1,0 +1,223 @@
+"""Windows in the engine: what comes out, batch by batch, is what a plain model of the windows says, whatever moves."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headgate as hg
+from headgate import control
+from headgate.operators import WindowedAggregation
+from headgate.windows import Slicing, window, with_helpers
+
+SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.int64())])
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+KEYS = ["a", "b", "c", "d", "e"]
+
+Row = tuple[str, int, int]
+"""Key, value, time in microseconds."""
+
+
+def _operator(*lengths: int, every: int | None = None, offset: int = 0, lateness: int = 0, share: bool = True) -> Any:
+    def span(micros: int) -> dt.timedelta:
+        return dt.timedelta(microseconds=micros)
+
+    kind = window(
+        *(span(length) for length in lengths),
+        every=None if every is None else span(every),
+        offset=span(offset),
+        lateness=span(lateness),
+    )
+    slicing = Slicing.of(kind)
+    return WindowedAggregation(
+        "windows", SCHEMA, ("k",), {"n": hg.count(), "total": hg.sum("v"), "most": hg.max("v")},
+        with_helpers(slicing) if share else slicing, "at",
+    )  # fmt: skip
+
+
+def _bench(engine: Any, root: Path, operator: Any, *, slack: int = 0, **options: Any) -> Any:
+    program = engine.one_operator(
+        operator, schema=SCHEMA, combine_early=True, event_time="at", lateness_micros=operator.slicing.lateness
+    )
+    return engine.Bench(root, program, options={"slack_micros": slack}, **options)
+
+
+@dataclass
+class Model:
+    """The same windows in plain Python."""
+
+    slicing: Slicing
+    slack: int
+    watermark: int | None = None
+    greatest: int | None = None
+    rows: list[Row] = field(default_factory=list)
+
+    def batch(self, rows: list[Row], *, flush: bool = False) -> list[tuple[Any, ...]]:
+        before = self.watermark
+        if self.greatest is not None:
+            reached = self.greatest - self.slack
+            self.watermark = reached if before is None else max(reached, before)
+        if flush:
+            self.watermark = 253_402_300_799_999_999
+        late = self.slicing.lateness
+        taken = [row for row in rows if self.watermark is None or row[2] >= self.watermark - late]
+        self.rows += taken
+        if rows:
+            self.greatest = max([row[2] for row in rows] + ([self.greatest] if self.greatest is not None else []))
+        if self.watermark is None:
+            return []
+        made = []
+        for hop in self.slicing.hops:
+            if hop.helper:
+                continue
+            windows: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+            late_keys = set()
+            for number, (key, value, at) in enumerate(self.rows):
+                start = (at - hop.offset) // hop.every * hop.every + hop.offset
+                while start + hop.length > at:
+                    windows[start][key].append(value)
+                    if number >= len(self.rows) - len(taken):
+                        late_keys.add((start, key))
+                    start -= hop.every
+            for start, keys in windows.items():
+                end = start + hop.length
+                closes = end <= self.watermark and (before is None or end > before)
+                again = before is not None and end <= before < end + late
+                made += [
+                    (k, start, end, len(v), sum(v), max(v))
+                    for k, v in keys.items()
+                    if closes or (again and (start, k) in late_keys)
+                ]
+        return sorted(made)
+
+
+def _results(bench: Any, number: int) -> list[tuple[Any, ...]]:
+    rows = bench.results("out", number)
+    micros = dt.timedelta(microseconds=1)
+    return sorted(
+        (row["k"], (row["window_start"] - EPOCH) // micros, (row["window_end"] - EPOCH) // micros, row["n"],
+         row["total"], row["most"])
+        for row in rows
+    )  # fmt: skip
+
+
+def _rows(rows: list[Row]) -> list[dict[str, Any]]:
+    return [{"k": key, "v": value, "at": at} for key, value, at in rows]
+
+
+def test_a_hopping_window_closes_when_the_watermark_has_passed_its_end(engine: Any, tmp_path: Path) -> None:
+    # time        0         10        20        30        40
+    # rows        a1   b2   a3        a4              a5 (late: b9 at 12)
+    # windows     |-------------------|                         [0, 20)
+    #       |-------------|   [-10, 10)   |-------------------| [10, 30)
+    bench = _bench(engine, tmp_path, _operator(20, every=10))
+    assert bench.batch(_rows([("a", 1, 0), ("b", 2, 5), ("a", 3, 11)])) == {"out": []}
+    bench.batch(_rows([("a", 4, 22)]))
+    assert _results(bench, 1) == [
+        ("a", -10, 10, 1, 1, 1),
+        ("b", -10, 10, 1, 2, 2),
+    ]
+    bench.batch(_rows([("b", 9, 12), ("a", 5, 35)]))
+    assert _results(bench, 2) == [("a", 0, 20, 2, 4, 3), ("b", 0, 20, 1, 2, 2)]
+    assert bench.told[-1]["late_rows"] == 1
+    bench.batch(_rows([]))
+    assert _results(bench, 3) == [("a", 10, 30, 2, 7, 4)]
+    bench.batch(_rows([]), flush=True)
+    assert _results(bench, 4) == [("a", 20, 40, 2, 9, 5), ("a", 30, 50, 1, 5, 5)]
+    assert not bench.counted(), "nothing is kept once every window has closed"
+
+
+def test_a_late_row_within_the_lateness_makes_its_key_come_again(engine: Any, tmp_path: Path) -> None:
+    bench = _bench(engine, tmp_path, _operator(10, lateness=15))
+    bench.batch(_rows([("a", 1, 3)]))
+    bench.batch(_rows([("a", 2, 12)]))
+    bench.batch(_rows([("b", 5, 4), ("a", 7, 5)]))  # the watermark is 12: [0, 10) has just closed
+    assert _results(bench, 2) == [("a", 0, 10, 2, 8, 7), ("b", 0, 10, 1, 5, 5)]
+    bench.batch(_rows([("a", 1, 6)]))
+    assert _results(bench, 3) == [("a", 0, 10, 3, 9, 7)], "b is as it was"
+    bench.batch(_rows([("a", 1, 40)]))
+    bench.batch(_rows([("a", 1, 6), ("a", 3, 26)]))
+    assert bench.told[-1]["late_rows"] == 1, "at watermark 40 rows before 25 are too late"
+    assert _results(bench, 5) == [("a", 10, 20, 1, 2, 2), ("a", 20, 30, 1, 3, 3)]
+
+
+def test_rows_without_a_time_are_in_no_window(engine: Any, tmp_path: Path) -> None:
+    bench = _bench(engine, tmp_path, _operator(10))
+    bench.batch([{"k": "a", "v": 1, "at": None}, {"k": "a", "v": 2, "at": 3}])
+    bench.batch(_rows([]), flush=True)
+    assert _results(bench, 1) == [("a", 0, 10, 1, 2, 2)]
+
+
+def test_helpers_are_kept_for_long_windows_and_never_come_out(engine: Any, tmp_path: Path) -> None:
+    operator = _operator(60, every=1)
+    assert any(hop.helper for hop in operator.slicing.hops)
+    bench, model = _bench(engine, tmp_path, operator), Model(operator.slicing, 0)
+    for number in range(90):
+        rows = [(key, number, number) for key in KEYS]
+        wanted = model.batch(rows)
+        bench.batch(_rows(rows))
+        assert _results(bench, number) == wanted
+    pieces = {piece[0] for refs in bench.last.layout.owners.values() for ref in refs for piece in ref.run.pieces}
+    assert any(hop >= 0 for hop in pieces), "blocks of slices are there"
+    assert sum(bench.counted().values()) < 5 * len(KEYS) * 60, "and not many more rows than slices"
+
+
+TURNS = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.sampled_from(KEYS), st.integers(-5, 5), st.integers(-30, 30)), max_size=8),
+        st.sampled_from(["", "", "move", "resize", "restart", "pin"]),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=14,
+)
+WINDOWS = st.sampled_from(
+    [
+        {"lengths": (10,)},
+        {"lengths": (20,), "every": 10},
+        {"lengths": (35,), "every": 10, "offset": 3},
+        {"lengths": (5,), "every": 20},
+        {"lengths": (10, 20, 60), "every": 10},
+        {"lengths": (64,), "every": 2},
+        {"lengths": (64,), "every": 2, "share": False},
+        {"lengths": (20,), "every": 10, "lateness": 25},
+        {"lengths": (10, 30), "every": 10, "lateness": 7},
+    ]
+)
+
+
+@settings(max_examples=60)
+@given(kind=WINDOWS, turns=TURNS, slack=st.sampled_from([0, 7, 40]), seed=st.integers(0, 99))
+def test_any_stream_gives_what_the_model_says(
+    engine: Any, tmp_path_factory: pytest.TempPathFactory, kind: dict[str, Any], turns: Any, slack: int, seed: int
+) -> None:
+    options = dict(kind)
+    operator = _operator(*options.pop("lengths"), **options)
+    bench = _bench(engine, tmp_path_factory.mktemp("windows"), operator, slack=slack)
+    bench.driver.run_tasks = engine.scrambled(seed)
+    model = Model(operator.slicing, slack)
+    now = 0
+    for number, (drawn, event, slot) in enumerate([*turns, ([], "", 0)]):
+        now += 9
+        rows = [(key, value, now + ahead) for key, value, ahead in drawn]
+        flush = number == len(turns)
+        if event == "restart":
+            bench.restart()
+            bench.driver.run_tasks = engine.scrambled(seed + number)
+        elif event == "move":
+            bench.change(lambda assignment, slot=slot: control.moved(
+                assignment, slot % assignment.slots, groups=range(slot, 8, 2)))  # fmt: skip
+        elif event == "resize":
+            bench.change(lambda assignment, slot=slot: control.resized(assignment, 1 + slot))
+        wanted = model.batch(rows, flush=flush)
+        bench.run(bench.frame(_rows(rows[::2]), _rows(rows[1::2])), number, flush=flush)
+        assert _results(bench, number) == wanted
+    assert not bench.counted()
