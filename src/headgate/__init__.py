@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from headgate.errors import (
         AssignmentError,
         CheckpointError,
+        FrameError,
+        FunctionError,
+        GreetingError,
         HeadgateError,
         InputError,
         JobError,
@@ -25,13 +28,16 @@ if TYPE_CHECKING:
         KeyTypeError,
         LimitsError,
         QueryError,
+        RegionError,
         RowError,
+        ShippingError,
         SinkError,
         SnapshotError,
         SolverError,
         SourceError,
         StateError,
         UserFunctionError,
+        WorkersLostError,
     )
     from headgate.operators import Batch, Context, Pickled, Rows, Update, count, mean
     from headgate.operators import max_ as max
@@ -59,6 +65,7 @@ if TYPE_CHECKING:
         Readj,
         Simple,
     )
+    from headgate.regions import Region, ordered_map
     from headgate.routing import Assignment, Pins, key_hash
     from headgate.stats import Balance, Snapshot, StateWindow, Traffic, delta, measure
 
@@ -70,15 +77,17 @@ _HOMES = {
     "headgate.engine.query": ("Query",),
     "headgate.engine.stream": ("KeyedStream", "Stream"),
     "headgate.errors": (
-        "AssignmentError", "CheckpointError", "HeadgateError", "InputError", "JobError", "KeyCollisionError",
-        "KeyTypeError", "LimitsError", "QueryError", "RowError", "SinkError", "SnapshotError", "SolverError",
-        "SourceError", "StateError", "UserFunctionError",
+        "AssignmentError", "CheckpointError", "FrameError", "FunctionError", "GreetingError", "HeadgateError",
+        "InputError", "JobError", "KeyCollisionError", "KeyTypeError", "LimitsError", "QueryError", "RegionError",
+        "RowError", "ShippingError", "SinkError", "SnapshotError", "SolverError", "SourceError", "StateError",
+        "UserFunctionError", "WorkersLostError",
     ),
     "headgate.operators": ("Batch", "Context", "Pickled", "Rows", "Update", "count", "max", "mean", "min", "sum"),
     "headgate.planners": (
         "ALBIC", "COLA", "DLBH", "DLBL", "LLFD", "LPTF", "MILP", "Figures", "Flux", "Hash", "Limits", "MinMig",
         "MinTable", "Mixed", "MixedBF", "Move", "Plan", "Planner", "Readj", "Simple",
     ),
+    "headgate.regions": ("Region", "ordered_map"),
     "headgate.routing": ("Assignment", "Pins", "key_hash"),
     "headgate.stats": ("Balance", "Snapshot", "StateWindow", "Traffic", "delta", "measure"),
 }  # fmt: skip
@@ -121,6 +130,9 @@ __all__ = [
     "Entry",
     "Figures",
     "Flux",
+    "FrameError",
+    "FunctionError",
+    "GreetingError",
     "Hash",
     "HeadgateError",
     "InputError",
@@ -144,8 +156,11 @@ __all__ = [
     "Query",
     "QueryError",
     "Readj",
+    "Region",
+    "RegionError",
     "RowError",
     "Rows",
+    "ShippingError",
     "Simple",
     "SinkError",
     "Snapshot",
@@ -158,6 +173,7 @@ __all__ = [
     "Traffic",
     "Update",
     "UserFunctionError",
+    "WorkersLostError",
     "__version__",
     "count",
     "delta",
@@ -166,6 +182,7 @@ __all__ = [
     "mean",
     "measure",
     "min",
+    "ordered_map",
     "sinks",
     "sources",
     "sum",

@@ -22,6 +22,7 @@ from headgate.cli.racing import race
 from headgate.cli.show import plain
 from headgate.cli.state import state
 from headgate.cli.top import top
+from headgate.cli.worker import worker
 from headgate.errors import HeadgateError, InputError
 
 BAD_INPUT = 2
@@ -129,3 +130,4 @@ app.command("demo")(demo)
 app.command("race")(race)
 app.command("state")(state)
 app.command("top")(top)
+app.command("worker")(worker)

@@ -1,0 +1,270 @@
+"""Blocking rate: find from the splitter's waiting alone how much each worker can take.
+
+Problem         share out an ordered parallel region's load so that no worker holds up the others, with nothing to look
+                at but the time for which the splitter waited for each connection
+Inputs          one sample per period: cumulative waiting time and life per connection
+Guarantee       weights sum to 1000 over the living and are 0 for the dead; deterministic; as long as the same connections
+                live, a weight falls at most to a quarter and rises at most to its double and 1 % in a period. No
+                guarantee of throughput: docs/algorithms/blocking-rate.md has figures
+Time, space     O(N R) a sample, R = 1000, and O(N^2); O(N R) memory
+First appeared  Schneider et al., blocking-rate, section 5 (Middleware 2016)
+Deviations      functions are of the drag b / (1 - b), a straight line beyond the knee, and one value is used at all
+                weights by that line (functions.py). A connection that did not block is at worst what the region was:
+                that bound, not 0, is what a draftee learns, so that equal workers stay equal where the paper's draft
+                leader drops to 0. Exploration scales a whole function down and takes that back when it fails, where
+                the paper wears down the data beyond the weight; it slows down where it failed and starts afresh where
+                it paid. Blame goes by what is known of a connection, then by the clock. Clusters from 16 connections
+                on, not from 32
+Backfires       a load that leaves is found out late where exploring failed often, at worst 32 times as late. Waits for
+                frames sent at old weights are blamed on the new ones: with buffers worth many periods of a slow
+                worker's time, its weight falls too low at first, and from 0 it comes back slowly. Members of a cluster
+                that recover alone are held back by the others
+
+One sample goes through these steps:
+
+    waits --> blame ------> learn ------> explore -------> share out
+              who made      lines and     what may be      minimax over the functions (5.2),
+              the wait      bounds (5.1)  better (5.4)     of clusters where there are many (5.3)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.arrays import F64, I64, Bool
+from headgate.errors import InputError
+from headgate.regions.allocation import select
+from headgate.regions.balance import RESOLUTION, Sample, View, even, shares
+from headgate.regions.clusters import APART, clusters, pooled
+from headgate.regions.functions import FAINT, Functions
+
+DECAY = 0.10
+"""Section 5.4: how much less is believed each period of a connection that does not lead."""
+
+POOLING = 16
+"""From so many connections on, those that are alike learn together. Section 6.6 has 32; with 16, half of them 100 times
+slower, it is what makes slow workers explore together rather than one after the other, each at the cost of all."""
+
+FALL = 4
+"""A weight falls at most to this part of itself in a period: one odd sample cannot take a worker out, and a worker that
+is 100 times slower is at its share in four periods once the others are known."""
+
+RISE = 2
+"""A weight at most doubles in a period, and gets STEP more: a wrong guess costs half the throughput of one period."""
+
+STEP = RESOLUTION // 100
+"""What a weight may rise beyond its double, so that a worker at 0 gets somewhere: one per cent of the load."""
+
+CALM = 0.01
+"""Below this fraction of time spent waiting there is nothing to win, and nothing is learnt: the splitter or the source
+is the bottleneck (footnote 2)."""
+
+LEAST_OPEN = 1e-6
+"""The least fraction of a period in which the splitter is taken to have sent: a region that stands still has a finite
+drag."""
+
+BLAMED = 0.05
+"""A connection is blamed only from this share of the waiting on: less is jitter."""
+
+LEADING = 0.5
+"""With the connection most waited for, all are blamed that were waited for at least this much of that: the draft leader
+may change within a period (figure 5d)."""
+
+OWN = 0.7
+"""A connection is blamed only where at least this much of the region's drag is its own (see ``_own_drag``)."""
+
+BURST = 4.0
+"""Waits per frame of a connection up to so many times another's are a matter of drafting, not of bursts: equal workers
+share the waiting unevenly, but seldom by more."""
+
+SLOWEST = 1 / 32
+"""The slowest pace of exploration, after five failures in a row. A try of one unit at weight 5 costs a sixth of the
+throughput while it lasts: at this pace 0.3 % on the whole."""
+
+PAID = 1.05
+"""A connection that carries so much more than ever before without being blamed has become faster, or was
+underestimated: buffers that fill up for once make some percent, too."""
+
+BETTER = 0.99
+"""What the drag must fall to for a rise to have paid for the region; smaller differences are made by sampling."""
+
+DESPAIR = 0.5
+"""The least hope for a connection that has weight: its share grows at most by the inverse in a period, and the leader's
+falls accordingly."""
+
+TRY = 0.9
+"""At small weights hope must reach a whole further unit, w / (w + 1), and this much further."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """How a :class:`BlockingRate` works. ``decay`` None never explores again what it has measured (LB-static)."""
+
+    decay: float | None = DECAY
+    fall: int = FALL
+    rise: int = RISE
+    pooling: int = POOLING
+    apart: float = APART
+
+    def __post_init__(self) -> None:
+        if self.decay is not None and not 0 < self.decay < 1:
+            raise InputError(
+                f"decay must be between 0 and 1, or None to explore nothing twice, got {self.decay}: the paper has 0.1"
+            )
+        if self.fall < 2 or self.rise < 2:
+            raise InputError(
+                f"a weight must be able to halve and to double in a period, got fall={self.fall} and rise={self.rise}: "
+                "give whole numbers of 2 or more"
+            )
+
+
+class BlockingRate:
+    """The balancer of the blocking-rate paper, as far as this module's card says. One object serves one region."""
+
+    def __init__(
+        self,
+        *,
+        decay: float | None = DECAY,
+        fall: int = FALL,
+        rise: int = RISE,
+        pooling: int = POOLING,
+        apart: float = APART,
+    ) -> None:
+        self.tuning = Tuning(decay=decay, fall=fall, rise=rise, pooling=pooling, apart=apart)
+
+    def start(self, connections: int) -> I64:
+        self._functions = Functions(connections)
+        self._alive: Bool = np.ones(connections, dtype=np.bool_)
+        self._weights = even(self._alive)
+        self._rose: Bool = np.zeros(connections, dtype=np.bool_)
+        self._pace = np.ones(connections)
+        self._carried = np.zeros(connections)
+        self._rates = np.zeros(connections)
+        self._clusters: I64 = np.arange(connections)
+        self._blocked = np.zeros(connections)
+        self._at = 0.0
+        self._drag = 0.0
+        return self._weights.copy()
+
+    def observe(self, sample: Sample) -> I64:
+        waits = self._waits(sample)
+        if waits is not None:
+            self._learn(waits, sample.alive)
+        returned = sample.alive & ~self._alive
+        self._functions.forget(returned)
+        self._pace[returned] = 1.0
+        self._carried[returned] = 0.0
+        self._alive = sample.alive.copy()
+        fresh = self._share_out()
+        self._rose = fresh > self._weights
+        self._weights = fresh
+        return fresh.copy()
+
+    def view(self) -> View:
+        return View(self._weights.copy(), self._rates.copy(), self._clusters.copy())
+
+    def _waits(self, sample: Sample) -> F64 | None:
+        """The fraction of the period waited for each connection; None where no time has passed."""
+        lasted = sample.at - self._at
+        waited = np.maximum(sample.blocked - self._blocked, 0.0)
+        self._at, self._blocked = sample.at, sample.blocked.copy()
+        if lasted <= 0:
+            return None
+        self._rates = np.minimum(waited / lasted, 1.0)
+        return self._rates
+
+    def _learn(self, waits: F64, alive: Bool) -> None:
+        functions, weights = self._functions, self._weights
+        working = alive & self._alive & (weights > 0)
+        waits = np.where(working, waits, 0.0)
+        waiting = min(float(waits.sum()), 1.0)
+        if waiting < CALM:
+            return
+        is_open = max(1.0 - waiting, LEAST_OPEN)
+        drag = waiting / is_open
+        own = _own_drag(waits, weights) / is_open
+        leads = self._blame(waits, waiting, own, drag)
+        follows = working & ~leads
+        share = np.where(leads, waits, 0.0)
+        share /= max(float(share.sum()), LEAST_OPEN)
+        functions.measure(leads, weights, own, share)
+        functions.bound(follows, weights, drag)
+
+        carried = weights * is_open
+        paid = follows & (carried > PAID * self._carried)
+        self._carried = np.where(leads | paid, carried, self._carried)
+        failed = leads & self._rose
+        self._pace[failed] = np.maximum(self._pace[failed] / 2, SLOWEST)
+        self._pace[paid] = 1.0
+        if drag >= BETTER * self._drag:
+            functions.hope[follows & self._rose & ~paid] = 1.0
+        self._drag = drag
+        self._explore(share)
+
+    def _blame(self, waits: F64, waiting: float, own: F64, drag: float) -> Bool:
+        """Which connections made the splitter wait, and not only happened to be waited for.
+
+        Where some of those waited for may have this drag by what is known of them, the others are not to blame: a
+        connection that has given up weight does not slow down the region more than before.
+        """
+        blamed: Bool = (waits > BLAMED * waiting) & (own >= OWN * drag)
+        known = blamed & self._functions.may_have(self._weights, drag)
+        if known.any():
+            blamed = known
+        return blamed & (waits >= LEADING * np.max(waits, where=blamed, initial=0.0))
+
+    def _explore(self, share: F64) -> None:
+        """Hope for more of those who do not lead, each at its own pace (section 5.4)."""
+        functions, weights = self._functions, self._weights
+        decay = self.tuning.decay
+        by = 1.0 - (1.0 - (DECAY if decay is None else decay)) ** self._pace
+        if decay is None:
+            by[functions.measured] = 0.0
+        functions.hope *= 1.0 - by * (1.0 - share)
+        despair = np.where(weights > 0, np.minimum(DESPAIR, TRY * weights / (weights + 1)), 0.0)
+        np.maximum(functions.hope, despair, out=functions.hope)
+
+    def _share_out(self) -> I64:
+        alive = self._alive
+        if not alive.any():
+            return np.zeros_like(self._weights)
+        now = shares(self._weights, alive)
+        curves = self._functions.curves()
+        hope, prefer = self._functions.hope, now
+        self._clusters = np.arange(len(now))
+        if len(now) >= self.tuning.pooling:
+            self._clusters = self._grouped(curves)
+            curves = pooled(curves, self._functions.evidence + FAINT, self._clusters)
+            sizes = np.bincount(self._clusters)
+            blamed = np.zeros(len(sizes))
+            np.maximum.at(blamed, self._clusters, hope)  # who is to blame is so for all that are alike
+            hope = blamed[self._clusters]
+            prefer = (np.bincount(self._clusters, now) / sizes).astype(np.int64)[self._clusters]
+        least = np.where(alive, now // self.tuning.fall, 0)
+        most = np.where(alive, np.minimum(now * self.tuning.rise + STEP, RESOLUTION), 0)
+        if most.sum() < RESOLUTION:  # so few are left that they cannot take all of it in one step
+            most = np.where(alive, RESOLUTION, 0)
+        return select(curves * hope[:, None], RESOLUTION, least, most, prefer)
+
+    def _grouped(self, curves: F64) -> I64:
+        """Clusters of the connections that were measured; the others, of which only bounds are known, are one more."""
+        measured = self._functions.measured & self._alive
+        groups = np.empty(len(curves), dtype=np.int64)
+        groups[measured] = clusters(curves[measured], self.tuning.apart)
+        groups[~measured] = groups[measured].max(initial=-1) + 1
+        return groups
+
+
+def _own_drag(waits: F64, weights: I64) -> F64:
+    """How much of the waiting each connection would have made alone.
+
+    While the splitter waits long for a frame of one worker, the others empty their buffers and stand idle; then it sends
+    as fast as they can take, and waits for them, too, though they are not the bottleneck. So of the waits for others,
+    frame by frame, only what is not much longer than its own waits counts for a connection.
+    """
+    each = np.divide(waits, weights, out=np.zeros_like(waits), where=weights > 0)
+    reach = BURST * each[:, None]
+    counts = np.divide(reach, each, out=np.ones((len(waits), len(waits))), where=each > reach)
+    return np.asarray(counts @ waits, dtype=np.float64)
