@@ -144,10 +144,11 @@ def run_spark(
     *,
     store: str = DEFAULT,
     sink: Callable[[DataFrame, int], None] | None = None,
+    mode: str = "update",
 ) -> Course:
-    """A streaming query of Spark's own over all that there is, in update mode; results go to the noop sink."""
+    """A streaming query of Spark's own over all that there is; results go to the noop sink."""
     frame.sparkSession.conf.set(PROVIDER, store)
-    writer = frame.writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
+    writer = frame.writeStream.outputMode(mode).option("checkpointLocation", str(checkpoint))
     writer = writer.format("noop") if sink is None else writer.foreachBatch(sink)
     stream = writer.trigger(availableNow=True).start()
     stream.awaitTermination()

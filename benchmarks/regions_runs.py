@@ -1,0 +1,226 @@
+"""What the region benchmarks share: one run of a real region, who balances it, and what came of it.
+
+    items -> [ gate: opens when every worker is there ] -> region of real processes and sockets -> checked, timed
+
+A run begins when all workers have come, and its results are checked: complete, in order, each once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.regions import Balancer, BlockingRate, Counters, Progress, Region, RoundRobin, Sample, View
+from headgate.regions import tcp
+from headgate.regions.balance import even, shares
+from headgate.regions.greeting import Role
+from headgate.regions.processes import Process
+from regions_work import WORKER, Work
+
+if TYPE_CHECKING:
+    import socket
+
+ORACLE, STATIC, ADAPTIVE, ROBIN = "Oracle*", "LB-static", "LB-adaptive", "RR"
+
+LAST = 0.25
+"""The last quarter of the items is what the final throughput is taken over."""
+
+_starting = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedSite:
+    """A local worker process that knows its number."""
+
+    number: int
+    send_buffer: int | None = None
+    receive_buffer: int | None = None
+    persistent: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"worker {self.number}"
+
+    def open(self, stopping: Callable[[], bool]) -> tuple[socket.socket, Process | None]:
+        with _starting:  # a process inherits the environment as it is when it starts
+            os.environ[WORKER] = str(self.number)
+            process = Process(self.send_buffer, self.receive_buffer)
+        try:
+            tcp.greet(process.sock, Role.DRIVER, process.secret, stopping)
+        except BaseException:
+            process.kill()
+            raise
+        return process.sock, process
+
+
+class Oracle:
+    """Oracle* of section 6: knows every speed, and is told when the splitter has read the first item without load."""
+
+    def __init__(self, before: Sequence[float], after: Sequence[float] | None = None) -> None:
+        self._before, self._after = before, after or before
+        self.unloaded = False
+
+    def start(self, connections: int) -> NDArray[np.int64]:
+        return self._keep(np.ones(connections, dtype=np.bool_))
+
+    def observe(self, sample: Sample) -> NDArray[np.int64]:
+        return self._keep(sample.alive)
+
+    def view(self) -> View:
+        return View(self._weights, np.zeros(len(self._weights)), np.arange(len(self._weights)))
+
+    def _keep(self, alive: NDArray[np.bool_]) -> NDArray[np.int64]:
+        self._weights = shares(self._after if self.unloaded else self._before, alive)
+        return self._weights
+
+
+class Gate:
+    """Holds a balancer back until all workers have come: its clock begins then, with nothing waited for."""
+
+    def __init__(self, inner: Balancer) -> None:
+        self._inner = inner
+        self.opened = threading.Event()
+        self._at = 0.0
+
+    def start(self, connections: int) -> NDArray[np.int64]:
+        self._blocked = np.zeros(connections)
+        return self._inner.start(connections)
+
+    def observe(self, sample: Sample) -> NDArray[np.int64]:
+        if self.opened.is_set():
+            return self._inner.observe(Sample(sample.at - self._at, sample.blocked - self._blocked, sample.alive))
+        if sample.alive.all():
+            self._at, self._blocked = sample.at, sample.blocked.copy()
+            self.opened.set()
+            return self._inner.view().weights
+        return even(sample.alive)
+
+    def view(self) -> View:
+        return self._inner.view()
+
+    @property
+    def at(self) -> float:
+        """When it was opened, in seconds since the region began."""
+        return self._at
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of one run. Times are in seconds since the gate opened."""
+
+    name: str
+    items: int
+    seconds: float = 0.0
+    final: float = 0.0
+    """Items per second over the last quarter of the items."""
+    at: list[float] = field(default_factory=list)
+    weights: list[NDArray[np.int64]] = field(default_factory=list)
+    rates: list[NDArray[np.float64]] = field(default_factory=list)
+    throughput: list[float] = field(default_factory=list)
+    delivered: list[int] = field(default_factory=list)
+    clusters: list[NDArray[np.int64]] = field(default_factory=list)
+    counters: Counters | None = None
+    part: float = 1.0
+    """Which part of the items was run, where a run that does not adapt would take minutes; the time is scaled up."""
+
+    @property
+    def total(self) -> float:
+        """Seconds for all the items."""
+        return self.seconds / self.part
+
+    def column(self, worker: int) -> list[int]:
+        """The weight of one worker over time."""
+        return [int(each[worker]) for each in self.weights]
+
+    def periods(self, delivered: float) -> int:
+        """How many periods it took until so many results had left."""
+        return int(np.searchsorted(self.delivered, delivered))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One region of an experiment: its work, its items, and the options of the region."""
+
+    work: Work
+    items: int
+    period: float = 0.1
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def workers(self) -> int:
+        return len(self.work.slowdowns)
+
+    def scaled(self, part: float) -> Setting:
+        """The same with fewer items; what happens at an eighth still does."""
+        until = None if self.work.until is None else int(self.work.until * part)
+        work = Work(self.work.cost, self.work.slowdowns, until, self.work.multiplies)
+        return Setting(work=work, items=int(self.items * part), period=self.period, options=self.options)
+
+    def oracle(self) -> Oracle:
+        """In proportion to speed, before and after."""
+        speeds = [1 / factor for factor in self.work.slowdowns]
+        return Oracle(speeds, None if self.work.until is None else [1.0] * self.workers)
+
+    def balancers(self) -> dict[str, Callable[[], Balancer]]:
+        """The four alternatives of section 6."""
+        return {
+            ORACLE: self.oracle,
+            STATIC: lambda: BlockingRate(decay=None),
+            ADAPTIVE: BlockingRate,
+            ROBIN: RoundRobin,
+        }
+
+
+def run(name: str, setting: Setting, balancer: Balancer, part: float = 1.0) -> Run:
+    """Run all items, or a part of them, through a region; raises where a result is missing or out of order."""
+    setting = setting.scaled(part) if part < 1 else setting
+    gate, done = Gate(balancer), Run(name, setting.items, part=part)
+
+    def items() -> Iterator[int]:
+        gate.opened.wait()
+        for item in range(setting.items):
+            if item == setting.work.until and isinstance(balancer, Oracle):
+                balancer.unloaded = True
+            yield item
+
+    def listen(progress: Progress) -> None:
+        if gate.opened.is_set() and progress.at > gate.at:
+            done.at.append(progress.at - gate.at)
+            done.weights.append(progress.weights)
+            done.rates.append(progress.rates)
+            done.throughput.append(progress.throughput)
+            done.delivered.append(progress.counters.delivered)
+            done.clusters.append(gate.view().clusters)
+
+    buffers = (setting.options.get("send_buffer"), setting.options.get("receive_buffer"))
+    sites = [NumberedSite(number, *buffers) for number in range(setting.workers)]
+    options = {"period": setting.period, "balance": gate, "listener": listen, **setting.options}
+    late_from = int((1 - LAST) * setting.items)
+    began = late = 0.0
+    with Region(setting.work, sites, **options) as region:
+        for expected, result in enumerate(region.run(items())):
+            assert result == expected, f"result {result} where {expected} was due"
+            if expected == 0:
+                began = time.perf_counter()  # of the first result: the gate was opened less than a period before
+            if expected == late_from:
+                late = time.perf_counter()
+        ended = time.perf_counter()
+        done.counters = region.counters()
+    assert expected == setting.items - 1, f"{expected + 1} results of {setting.items} items"
+    assert done.counters.resent == 0, "a worker was lost"
+    done.seconds = ended - began
+    done.final = (setting.items - late_from) / (ended - late)
+    told = ", ".join(str(weight) for weight in done.weights[-1][:8]) if done.weights else ""
+    print(
+        f"  {setting.workers:2} workers  {name:12} {done.total:7.1f} s  {setting.items / done.seconds:8.0f}/s  "
+        f"at the end {done.final:8.0f}/s  {len(done.at):4} periods  weights {told}",
+        flush=True,
+    )
+    return done

@@ -1,0 +1,277 @@
+"""Hopping windows: headgate against Spark's own sliding windows, and what another overlapping window costs.
+
+    python benchmarks/windows_hopping.py [--rows 1000000] [--only {short,long,many,overlap}] [--quick]
+
+Count and sum per key and window, a minute of the stream per batch, keys drawn by Zipf 0.85, two cores, two slots or
+shuffle partitions. The twin is Spark's groupBy(window(...)) in append mode with its default state store and with
+RocksDB. Both sides read the same Parquet files. Results of the windows that both sides closed are compared.
+
+    short     5 minutes every minute
+    long      60 minutes every minute
+    many      ten lengths at once, every minute; the twin needs a query for each length
+    overlap   1 to 60 windows over every row: what headgate's batches cost
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from matplotlib.figure import Figure
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+import headgate as hg
+from engine import STORES, Course, arguments, millis, run_headgate, run_spark, scratch, session, times, write_batches
+from headgate.arrays import F64
+from reporting import Claim, Report, Table
+
+CORES = SLOTS = 2
+FILES = 4
+MINUTE = 60_000_000
+SKEW = 0.85
+LENGTHS = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60)
+"""Minutes of the ten windows that run at once."""
+
+OVERLAPS = (1, 2, 5, 10, 20, 30, 60)
+SCHEMA = "k long, v long, at timestamp"
+PARTS = ("short", "long", "many", "overlap")
+
+
+def minutes(folder: Path, rng: np.random.Generator, count: int, rows: int, keys: int) -> Path:
+    """A folder of Parquet files with a minute of rows per batch."""
+    share = 1 / np.arange(1, keys + 1) ** SKEW
+    ranks: F64 = np.cumsum(share / share.sum())
+    for number in range(count):
+        at = np.sort(number * MINUTE + rng.integers(0, MINUTE, rows))
+        table = pa.table(
+            {
+                "k": np.searchsorted(ranks, rng.random(rows)),
+                "v": rng.integers(0, 100, rows),
+                "at": pa.array(at, pa.timestamp("us", tz="UTC")),
+            }
+        )
+        write_batches(folder, [table], FILES, first=number)
+    return folder
+
+
+def ours(
+    spark: SparkSession, folder: Path, checkpoint: Path, lengths: Sequence[int], *, share: bool = True
+) -> tuple[Course, pa.Table]:
+    """headgate over all minutes, and its results."""
+    job = hg.Job("windows", event_time="at")
+    sink = hg.sinks.memory()
+    rows = hg.sources.files(spark, str(folder), max_files_per_trigger=FILES)
+    spans = [f"{length} minutes" for length in lengths]
+    job.source(rows).key_by("k").window(*spans, every="1 minute").aggregate(
+        share=share, n=hg.count(), total=hg.sum("v")
+    ).write_to(sink)
+    course = run_headgate(job, spark, checkpoint, slots=SLOTS)
+    return course, sink.to_arrow()
+
+
+def theirs(
+    spark: SparkSession, folder: Path, checkpoint: Path, length: int, store: str, batches: int, *, keep: bool = False
+) -> tuple[Course, pa.Table | None]:
+    """Spark's sliding window over the first minutes; with its results, in a run whose times do not count, if asked."""
+    kept: list[pa.Table] = []
+    some = checkpoint.parent / f"{checkpoint.name}-in"
+    some.mkdir()
+    for path in sorted(folder.glob("*.parquet"))[: batches * FILES]:
+        (some / path.name).hardlink_to(path)
+    frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", FILES).parquet(str(some))
+    made = (
+        frame.withWatermark("at", "0 seconds")
+        .groupBy(sf.window("at", f"{length} minutes", "1 minute"), "k")
+        .agg(sf.count("*").alias("n"), sf.sum("v").alias("total"))
+    )
+    flat = made.select("k", sf.col("window.start").alias("start"), sf.col("window.end").alias("end"), "n", "total")
+
+    def take(rows: Any, _: int) -> None:
+        kept.append(rows.toArrow())
+
+    course = run_spark(flat, checkpoint, store=STORES[store], sink=take if keep else None, mode="append")
+    return course, pa.concat_tables(kept) if keep else None
+
+
+def compare(got: pa.Table, wanted: pa.Table, what: str) -> int:
+    """Check the results of all windows that Spark closed; returns how many results these are."""
+    columns = {"k": "k", "window_start": "start", "window_end": "end", "n": "n", "total": "total"}
+    mine = pa.table({new: got.column(old) for old, new in columns.items()})
+    mine = mine.filter(pc.is_in(mine.column("end"), value_set=pc.unique(wanted.column("end"))))
+    order = [("start", "ascending"), ("end", "ascending"), ("k", "ascending")]
+    lengths = pc.unique(pc.subtract(wanted.column("end"), wanted.column("start")))
+    mine = mine.filter(pc.is_in(pc.subtract(mine.column("end"), mine.column("start")), value_set=lengths))
+    mine, wanted = mine.sort_by(order), wanted.sort_by(order)
+    assert wanted.num_rows, f"{what}: Spark closed no window"
+    assert mine.num_rows == wanted.num_rows, f"{what}: {mine.num_rows} results instead of {wanted.num_rows}"
+    for name in columns.values():
+        ours_, theirs_ = (np.asarray(table.column(name).cast(pa.int64())) for table in (mine, wanted))
+        assert (ours_ == theirs_).all(), f"{what}: {int((ours_ != theirs_).sum())} results have a wrong {name!r}"
+    return int(wanted.num_rows)
+
+
+def race(
+    spark: SparkSession, space: Path, folder: Path, lengths: Sequence[int], batches: int, name: str, checked: int
+) -> tuple[float, dict[str, float], Course, int]:
+    """Seconds of a batch here, and of Spark's by store (all lengths one after the other); and how many were compared.
+
+    The first two batches do not count. Spark has fewer batches where a batch takes it long: a row goes into as many
+    windows from the first batch on.
+    """
+    course, results = ours(spark, folder, space / f"{name}-ours", lengths)
+    seconds = dict.fromkeys(STORES, 0.0)
+    compared = 0
+    for length in lengths:
+        for store in STORES:
+            at = space / f"{name}-{length}-{store.replace(' ', '-')}"
+            seconds[store] += theirs(spark, folder, at, length, store, batches)[0].median()
+            print(f"{name}: Spark, {length} minutes, {store}: {seconds[store]:.1f} s so far", flush=True)
+    for length in lengths[:: max(1, len(lengths) - 1)]:
+        _, wanted = theirs(spark, folder, space / f"{name}-{length}-check", length, "default store", checked, keep=True)
+        assert wanted is not None
+        compared += compare(results, wanted, f"{name}, {length} minutes")
+    return course.median(warm=max(2, len(course.seconds) // 2)), seconds, course, compared
+
+
+def table_of(rows: int, seconds: float, twins: dict[str, float], what: str) -> Table:
+    best = min(twins.values())
+    return Table(
+        ("side", "a minute of the stream", "rows/s", "against the better store"),
+        [
+            (f"headgate, {what}", millis(seconds), f"{rows / seconds:,.0f}", times(best / seconds)),
+            *(
+                (f"Spark, {store}", millis(taken), f"{rows / taken:,.0f}", times(best / taken))
+                for store, taken in twins.items()
+            ),
+        ],
+    )
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows per minute, where windows are short")
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--only", choices=PARTS)
+    options = parser.parse_args()
+    rows, keys, quick = options.rows, options.keys, options.quick
+    if quick:
+        rows, keys = rows // 20, keys // 20
+    rng = np.random.default_rng(options.seed)
+    wanted = [options.only] if options.only else list(PARTS)
+    few = rows // 10
+    with scratch() as space, session(CORES, SLOTS, spark__sql__session__timeZone="UTC") as spark:
+        warm = minutes(space / "warm", rng, 4, few, keys)
+        ours(spark, warm, space / "warm-up", [2])  # compiles
+        if "short" in wanted:
+            folder = minutes(space / "short", rng, 8, rows, keys)
+            seconds, twins, _, compared = race(spark, space, folder, [5], 8, "short", 4)
+            ratio = min(twins.values()) / seconds
+            write(
+                options,
+                "windows_short",
+                "Windows of 5 minutes every minute",
+                f"8 minutes of {rows:,} rows, {keys:,} keys",
+                [Claim("at least 6 times Spark's better store", times(ratio), ratio >= 6)],
+                [table_of(rows, seconds, twins, "5 windows a row")],
+                compared,
+                rows,
+                keys,
+            )
+        if "long" in wanted:
+            folder = minutes(space / "long", rng, 20 if quick else 72, few, keys)
+            seconds, twins, course, compared = race(spark, space, folder, [60], 4, "long", 3)
+            ratio = min(twins.values()) / seconds
+            write(
+                options,
+                "windows_long",
+                "Windows of 60 minutes every minute",
+                f"{len(course.seconds)} minutes of {few:,} rows, {keys:,} keys; Spark has the first 4",
+                [Claim("at least 40 times Spark's better store", times(ratio), ratio >= 40)],
+                [table_of(few, seconds, twins, "60 windows a row")],
+                compared,
+                few,
+                keys,
+            )
+        if "many" in wanted:
+            folder = minutes(space / "many", rng, 20 if quick else 64, few, keys)
+            seconds, twins, course, compared = race(spark, space, folder, LENGTHS, 4, "many", 3)
+            ratio = min(twins.values()) / seconds
+            write(
+                options,
+                "windows_many",
+                "Ten windows at once",
+                f"{', '.join(map(str, LENGTHS))} minutes, every minute; {len(course.seconds)} minutes of {few:,} "
+                f"rows, {keys:,} keys; Spark has the first 4, one query per length, whose times are added",
+                [Claim("at least 10 times the native way to get them", times(ratio), ratio >= 10)],
+                [table_of(few, seconds, twins, f"{len(LENGTHS)} lengths in one query")],
+                compared,
+                few,
+                keys,
+            )
+        if "overlap" in wanted:
+            folder = minutes(space / "overlap", rng, 16 if quick else 66, few, keys)
+            overlap(options, spark, space, folder, few, keys)
+
+
+def overlap(options: Any, spark: SparkSession, space: Path, folder: Path, rows: int, keys: int) -> None:
+    """What a batch costs as the number of windows over a row grows, with and without windows made of windows."""
+    sides = {"shared": True, "from slices": False}
+    taken: dict[str, list[float]] = {side: [] for side in sides}
+    for length in OVERLAPS:
+        for side, share in sides.items():
+            course, _ = ours(spark, folder, space / f"overlap-{length}-{share}", [length], share=share)
+            taken[side].append(course.median(warm=len(course.seconds) * 9 // 10))
+            print(f"{length} windows a row, {side}: {millis(taken[side][-1])}", flush=True)
+    growth = {side: values[-1] / values[0] for side, values in taken.items()}
+    figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+    for side, values in taken.items():
+        axes.plot(OVERLAPS, [value * 1e3 for value in values], marker="o", label=side)
+    axes.plot(OVERLAPS, [taken["shared"][0] * 1e3 * each for each in OVERLAPS], ls=":", color="grey",
+              label="as if each window were computed by itself")  # fmt: skip
+    axes.set(xlabel="windows over every row", ylabel="a batch, ms", ylim=(0, 3 * max(map(max, taken.values())) * 1e3))
+    axes.legend()
+    table = Table(
+        ("windows over a row", *sides),
+        [(str(length), *(millis(taken[side][at]) for side in sides)) for at, length in enumerate(OVERLAPS)],
+    )
+    write(options, "windows_overlap", "Cost against the number of overlapping windows",
+          f"windows of 1 to 60 minutes every minute over the same rows, {rows:,} a minute, {keys:,} keys; the last "
+          "tenth of the minutes counts",
+          [Claim("near flat from 1 to 60: at most 2 times", times(growth["shared"]), growth["shared"] <= 2)],
+          [table], 0, rows, keys, picture=figure)  # fmt: skip
+
+
+def write(
+    options: Any, name: str, title: str, setup: str, claims: list[Claim], tables: list[Table], compared: int,
+    rows: int, keys: int, picture: Figure | None = None,
+) -> None:  # fmt: skip
+    checks = f" {compared:,} results of windows that both sides closed are equal." if compared else ""
+    report = Report(
+        name=name,
+        title=title,
+        setup=f"Count and sum per key and window; {setup}, Zipf {SKEW}; local[{CORES}], {SLOTS} slots or shuffle "
+        f"partitions. Spark writes to its noop sink in append mode; headgate writes its results to files, commits them "
+        f"and reads them back on the driver. A batch is a minute of the stream, timed by Spark (triggerExecution) on "
+        f"both sides; medians after warm-up, headgate's over the second half of its minutes.{checks}",
+        claims=claims,
+        tables=tables,
+        parameters={"rows": rows, "keys": keys},
+        seed=options.seed,
+        claimed_by="the target",
+        picture=picture,
+    )
+    print(report.write(options.out))
+    print(report.markdown())
+
+
+if __name__ == "__main__":
+    main()
