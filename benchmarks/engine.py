@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,10 +118,12 @@ def stream_of(spark: SparkSession, folder: Path, files: int = 1) -> DataFrame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
-    """How the batches of a query went, in order; ``progress`` is headgate's own, where it was headgate."""
+    """How the batches of a query went, in order; ``progress`` is headgate's own, where it was headgate, and then
+    ``cpu_seconds`` what the whole query took of the processors."""
 
     seconds: F64
     progress: tuple[dict[str, Any], ...] = ()
+    cpu_seconds: float = 0.0
 
     def median(self, warm: int = WARM) -> float:
         """Seconds of a batch after warm-up: half took longer."""
@@ -159,8 +161,9 @@ def run_headgate(job: hg.Job, spark: SparkSession, checkpoint: Path, **options: 
     """A job of headgate over all that there is."""
     told: list[dict[str, Any]] = []
     options.setdefault("trigger", "available now")
+    before = cpu_seconds()
     query = job.start(spark, checkpoint=str(checkpoint), listeners=[told.append], **options)
-    return timed_stream(spark, job, query, told)
+    return replace(timed_stream(spark, job, query, told), cpu_seconds=cpu_seconds() - before)
 
 
 def timed_stream(spark: SparkSession, job: hg.Job, query: hg.Query, told: list[dict[str, Any]]) -> Course:
@@ -212,23 +215,34 @@ NATIVE_STATE = {"k": "key.k", "n": "value.count", "total": "value.sum"}
 """Where the state of ``native`` has its columns."""
 
 
-def workers() -> list[int]:
-    """The Python workers of this process's Spark: what descends from pyspark's daemon."""
-    parents: dict[int, int] = {}
+def _family() -> dict[int, list[str]]:
+    """This process and all that descend from it: the fields of their stat behind the name, by process id."""
+    stats: dict[int, list[str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            except (OSError, ValueError, IndexError):
+                stats[int(entry.name)] = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except (OSError, IndexError):
                 continue
-    found = []
-    for number in parents:
-        above: int | None = parents[number]
+    found = {}
+    for number in stats:
+        above: int | None = number
         while above and above != os.getpid():
-            above = parents.get(above)
-        if above == os.getpid() and b"pyspark.daemon" in _command(number):
-            found.append(number)
+            above = int(stats[above][1]) if above in stats else None
+        if above == os.getpid():
+            found[number] = stats[number]
     return found
+
+
+def workers() -> list[int]:
+    """The Python workers of this process's Spark: what descends from pyspark's daemon."""
+    return [number for number in _family() if b"pyspark.daemon" in _command(number)]
+
+
+def cpu_seconds() -> float:
+    """What this process, Java and all Python workers have used of the processors so far, children that ended too."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    return sum(sum(int(stat[field]) for field in (11, 12, 13, 14)) for stat in _family().values()) / ticks
 
 
 def _command(number: int) -> bytes:

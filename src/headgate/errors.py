@@ -478,6 +478,13 @@ class JobError(InputError):
         )
 
     @classmethod
+    def windows_unpinned(cls, name: str) -> JobError:
+        return cls(
+            f"the windows of {name!r} must move by key group, not by key: their rows are added up before the shuffle, so "
+            "a hot key costs its slot no more than another; pass groups= instead of keys"
+        )
+
+    @classmethod
     def order_lost(cls, name: str) -> JobError:
         return cls(
             f"the rows of the ordered map {name!r} must still be in the order of their source, and a keyed operator or "

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
 from headgate import control
+from headgate.engine.program import Input, Mapped, Program, Step, ToOperator, ToOutput
 from headgate.operators import WindowedAggregation
 from headgate.windows import Slicing, window, with_helpers
 
@@ -168,6 +170,41 @@ def test_helpers_are_kept_for_long_windows_and_never_come_out(engine: Any, tmp_p
     pieces = {piece[0] for refs in bench.last.layout.owners.values() for ref in refs for piece in ref.run.pieces}
     assert any(hop >= 0 for hop in pieces), "blocks of slices are there"
     assert sum(bench.counted().values()) < 5 * len(KEYS) * 60, "and not many more rows than slices"
+
+
+def test_windows_of_windows_get_their_rows_in_the_batch_that_closes_both(engine: Any, tmp_path: Path) -> None:
+    # time            0         10        20        30        40
+    # first, 10       |---------|---------|---------|---------|     counts of rows
+    # second, 20      |-------------------|-------------------|     sums of these counts, at the last instant of each
+    first = _operator(10)
+    schema = pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", pa.int64())])
+    second = WindowedAggregation(
+        "second", schema, ("k",), {"n": hg.sum("n"), "windows": hg.count()},
+        Slicing.of(window(dt.timedelta(microseconds=20))), "at",
+    )  # fmt: skip
+
+    def timed(rows: Any) -> pa.Table:
+        ends = pc.subtract(rows["window_end"].cast(pa.int64()), 1)
+        return pa.table({"k": rows["k"], "n": rows["n"], "at": ends})
+
+    program = Program(
+        name="chain",
+        inputs=(Input("in", SCHEMA, (ToOperator(0),)),),
+        steps=(
+            Step(first, 1, (Mapped("timed", timed, "arrow", schema, (ToOperator(1),)),), combine_early=True),
+            Step(second, 2, (ToOutput("out"),), combine_early=True),
+        ),
+        outputs={"out": second.output_schema},
+        groups=8,
+        event_time="at",
+    )
+    bench = engine.Bench(tmp_path, program)
+    for number, at in enumerate([1, 5, 12, 18, 25, 41, 42]):
+        bench.batch(_rows([("a", 1, at), ("b", 1, at)]))
+        ends = {2: 0, 3: 0, 4: 0, 5: 1, 6: 1}.get(number, 0)
+        assert len(bench.results("out", number)) == 2 * ends
+    assert [(row["k"], row["n"], row["windows"]) for row in bench.results("out", 5)] == [("a", 4, 2), ("b", 4, 2)]
+    assert [(row["k"], row["n"], row["windows"]) for row in bench.results("out", 6)] == [("a", 1, 1), ("b", 1, 1)]
 
 
 TURNS = st.lists(

@@ -28,6 +28,7 @@ from headgate.engine.orders import Migration
 from headgate.engine.program import Program
 from headgate.engine.tasks import SETTINGS, SparkTasks
 from headgate.errors import AssignmentError, HeadgateError, JobError, QueryError
+from headgate.operators import WindowedAggregation
 from headgate.planners import PLANNERS, Limits, Planner
 from headgate.routing import Assignment, key_hash
 from headgate.state import HEARTBEAT_SECONDS, Checkpoint, Files
@@ -405,6 +406,9 @@ class Query:
         if (keys is None) == (groups is None):
             raise JobError.option("move", "given either keys or groups", (keys, groups))
         number = self._operator(operator)
+        step = self._driver.program.steps[number]
+        if keys is not None and isinstance(step.operator, WindowedAggregation):
+            raise JobError.windows_unpinned(step.operator.name)
         hashes = self._hashes(number, keys) if keys is not None else ()
         # What is wrong is refused now, not at the boundary.
         control.moved(self.assignment(), to, keys=hashes, groups=groups or (), operator=number)

@@ -50,7 +50,7 @@ class WindowBatch:
     refs: tuple[Ref, ...] = field(init=False)
     seconds: dict[str, float] = field(default_factory=dict)
     _shelves: dict[str, _Shelf] = field(default_factory=dict)
-    _wanted: dict[Piece, bool] = field(default_factory=dict)
+    _wanted: dict[Piece, int] = field(default_factory=dict)
     _mark: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,10 +77,17 @@ class WindowBatch:
         if tuples:
             rows, hashes = self.operator.combine(rows, hashes)
         self._lap("receive")
-        fresh = {piece: own for piece, own in _by_piece(rows, hashes, self.operator).items() if self._needed(piece)}
+        # Results of other windows come in the batch that closes them, and count for windows that close in it too.
+        before = self.orders.last_watermark
+        fresh = {
+            piece: own
+            for piece, own in _by_piece(rows, hashes, self.operator).items()
+            if self._needed_until(piece) > before
+        }
         results, made = self._close(fresh)
         self._lap("process")
-        refs, written, changed = self._write({**fresh, **made})
+        lasting = {piece: own for piece, own in fresh.items() if self._needed(piece)}
+        refs, written, changed = self._write({**lasting, **made})
         self._lap("write state")
         return results, SlotReport(
             operator=self.number,
@@ -178,12 +185,14 @@ class WindowBatch:
 
     def _needed(self, piece: Piece) -> bool:
         """Whether a window that has not closed yet will be made of it."""
-        needed = self._wanted.get(piece)
-        if needed is None:
+        return self._needed_until(piece) > self.orders.watermark
+
+    def _needed_until(self, piece: Piece) -> int:
+        until = self._wanted.get(piece)
+        if until is None:
             start, end = np.array([piece.start]), np.array([piece.end])
-            needed = bool(self.operator.slicing.needed_until(start, end)[0] > self.orders.watermark)
-            self._wanted[piece] = needed
-        return needed
+            until = self._wanted[piece] = int(self.operator.slicing.needed_until(start, end)[0])
+        return until
 
     def _write(self, new: dict[Piece, Partials]) -> tuple[tuple[Ref, ...], int, tuple[I32, I64, I64]]:
         """Write what is new, with the runs that it is folded with; drop runs that nobody needs."""
