@@ -480,8 +480,8 @@ class JobError(InputError):
     @classmethod
     def windows_unpinned(cls, name: str) -> JobError:
         return cls(
-            f"the windows of {name!r} must move by key group, not by key: their rows are added up before the shuffle, so "
-            "a hot key costs its slot no more than another; pass groups= instead of keys"
+            f"the windows of {name!r} must move by key group, not by key: rows are added up before the shuffle, so a "
+            "hot key costs its slot no more than another; pass groups= instead of keys"
         )
 
     @classmethod

@@ -15,6 +15,8 @@ PRINTED = {
     "word_count": ("9600 words in 3 batches, 10 distinct", "the: "),
     "sessions": (" clicks in 4 batches: ", "watermark "),
     "running_statistics": ("6000 readings of ", "sensor 0: n "),
+    "overlapping_windows": ("3600 loans, ", "10 minutes: ", "60 minutes: "),
+    "ordered_scores": ("600 scores in 3 batches, in order", "weights of the workers at the end: ["),
     "backfill": ("first start: 1 batch(es), ", "second start: 0 batch(es), "),
 }
 """A part of what each program that needs Spark prints, in this order."""

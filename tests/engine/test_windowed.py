@@ -41,7 +41,7 @@ def _operator(*lengths: int, every: int | None = None, offset: int = 0, lateness
     slicing = Slicing.of(kind)
     return WindowedAggregation(
         "windows", SCHEMA, ("k",), {"n": hg.count(), "total": hg.sum("v"), "most": hg.max("v")},
-        with_helpers(slicing) if share else slicing, "at",
+        with_helpers(slicing) if share else slicing, "at", share,
     )  # fmt: skip
 
 
@@ -207,6 +207,10 @@ def test_windows_of_windows_get_their_rows_in_the_batch_that_closes_both(engine:
     assert [(row["k"], row["n"], row["windows"]) for row in bench.results("out", 6)] == [("a", 1, 1), ("b", 1, 1)]
 
 
+def test_the_windows_of_an_operator_in_words() -> None:
+    assert _operator(20, every=10, share=False).windows == "windows of 0:00:00.000020 every 0:00:00.000010 from 0:00:00"
+
+
 TURNS = st.lists(
     st.tuples(
         st.lists(st.tuples(st.sampled_from(KEYS), st.integers(-5, 5), st.integers(-30, 30)), max_size=8),
@@ -225,6 +229,7 @@ WINDOWS = st.sampled_from(
         {"lengths": (10, 20, 60), "every": 10},
         {"lengths": (64,), "every": 2},
         {"lengths": (64,), "every": 2, "share": False},
+        {"lengths": (10, 20, 60), "every": 10, "share": False},
         {"lengths": (20,), "every": 10, "lateness": 25},
         {"lengths": (10, 30), "every": 10, "lateness": 7},
     ]

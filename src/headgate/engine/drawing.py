@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headgate.engine.program import ToOperator, ToOutput
+from headgate.operators import CountAggregation, SessionAggregation
 
 if TYPE_CHECKING:
     from headgate.engine.job import Job
@@ -58,8 +59,12 @@ def _draw(job: Job, node: Node, indent: str, lines: list[str], seen: set[int]) -
 
 def _component(number: int, keyed: KeyedNode) -> str:
     notes = []
+    if isinstance(keyed.operator, CountAggregation | SessionAggregation):
+        notes.append(keyed.operator.windows)
     if keyed.combine_early:
         notes.append("combined before the shuffle")
+    if keyed.lateness_micros:
+        notes.append(f"rows up to {keyed.lateness_micros / 1e6:g} s late")
     if keyed.splits:
         notes.append("hot keys split over slots")
     kind = type(keyed.operator).__name__

@@ -29,6 +29,7 @@ from headgate.engine.program import (
 )
 from headgate.engine.stream import ZONE, KeyedNode, Node, Stream
 from headgate.errors import JobError
+from headgate.operators import CountAggregation, SessionAggregation, WindowedAggregation
 from headgate.routing import GROUPS
 from headgate.sinks import Sink
 from headgate.sources import FileSource
@@ -240,13 +241,17 @@ class Job:
         return depths
 
     def identity(self) -> dict[str, Any]:
-        """What must stay the same for a checkpoint to be usable: key groups, and each operator's keys and state."""
+        """What must stay the same for a checkpoint to be usable: key groups, each operator's keys and state, and the
+        windows that the state is cut by."""
         operators = []
         for keyed in self._steps:
             operator = keyed.operator
             keys = [f"{name} {operator.input_schema.field(name).type}" for name in operator.key_names]
             state = [f"{column.name} {column.type}" for column in operator.state_schema]
-            operators.append({"name": operator.name, "keys": keys, "state": state})
+            told: dict[str, Any] = {"name": operator.name, "keys": keys, "state": state}
+            if isinstance(operator, CountAggregation | SessionAggregation | WindowedAggregation):
+                told["windows"] = operator.windows
+            operators.append(told)
         return {"job": self.name, "groups": self.groups, "operators": operators}
 
     def sinks(self) -> dict[str, Sequence[Sink]]:

@@ -75,40 +75,55 @@ class Ordered:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Shipped:
+    """A function on its way to the workers, pickled as PySpark pickles all other functions of a job; unpacked at the
+    first call."""
+
+    def __init__(self, packed: bytes) -> None:
+        self._packed = packed
+        self._function: Callable[[dict[str, Any]], Any] | None = None
+
+    @classmethod
+    def of(cls, function: Callable[[dict[str, Any]], Any]) -> Shipped:
+        from pyspark import cloudpickle
+
+        return cls(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
+
+    def __call__(self, row: dict[str, Any]) -> Any:
+        if self._function is None:
+            from pyspark import cloudpickle
+
+            self._function = cloudpickle.loads(self._packed)
+        return self._function(row)
+
+    def __reduce__(self) -> tuple[type[Shipped], tuple[bytes]]:
+        return Shipped, (self._packed,)
+
+
 class Lasting:
     """A balancer for a region that comes again with every batch: what it learnt in one counts in the next.
 
-    To the balancer inside, the batches are one region: time goes on, and so does the time blocked.
+    To the balancer inside, the batches are one region: time goes on where it stopped, and so do its counts.
     """
 
     def __init__(self, inside: Balancer) -> None:
         self._inside = inside
-        self._connections = -1
-        self._at = 0.0
-        self._blocked: NDArray[np.float64] = np.zeros(0)
-        self._first: float | None = None
-        self._last: Sample | None = None
+        self._before = self._last = Sample(0.0, np.zeros(0), np.zeros(0, dtype=np.bool_), 0)
 
     def start(self, connections: int) -> NDArray[np.int64]:
-        self._first = None
-        if connections != self._connections:
-            self._connections, self._at, self._blocked = connections, 0.0, np.zeros(connections)
-            self._last = None
-            return self._inside.start(connections)
-        if self._last is not None:
-            self._at, self._blocked = self._last.at, self._last.blocked
-        return self._inside.view().weights
+        if connections != len(self._last.blocked):
+            self._last = Sample(0.0, np.zeros(connections), np.ones(connections, dtype=np.bool_), 0)
+            weights = self._inside.start(connections)
+        else:
+            weights = self._inside.view().weights
+        self._before = self._last
+        return weights
 
     def observe(self, sample: Sample) -> NDArray[np.int64]:
-        if self._first is None:
-            self._first = sample.at
-            if self._last is not None:
-                # Between two batches nothing ran: the first sample of a batch only says where its clocks stand.
-                self._blocked = self._blocked - sample.blocked
-                return self._inside.view().weights
-        on = Sample(self._at + sample.at - self._first, self._blocked + sample.blocked, sample.alive)
-        self._last = on
-        return self._inside.observe(on)
+        before = self._before
+        sent = None if sample.sent is None else sample.sent + (before.sent or 0)
+        self._last = Sample(before.at + sample.at, before.blocked + sample.blocked, sample.alive, sent)
+        return self._inside.observe(self._last)
 
     def view(self) -> View:
         return self._inside.view()
@@ -163,7 +178,7 @@ class Regions:
         if rows.num_rows:
             with _Crew(self._context, each) as crew:
                 options = {**each.options, "balance": balancer}
-                with Region(each.function, crew.sites, **options) as region:
+                with Region(Shipped.of(each.function), crew.sites, **options) as region:
                     results = region.run(_dicts(rows))
                     tables += _tables(results, each)
                     resent = region.counters().resent

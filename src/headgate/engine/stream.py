@@ -17,9 +17,11 @@ from headgate.errors import JobError, KeyTypeError
 from headgate.operators import (
     Aggregate,
     Aggregation,
+    CountAggregation,
     Declaration,
     KeyedOperator,
     PerKey,
+    SessionAggregation,
     Vectorised,
     WindowedAggregation,
     output_columns,
@@ -28,7 +30,7 @@ from headgate.regions.options import options_of
 from headgate.routing import key_hash
 from headgate.sinks import Sink
 from headgate.sinks.builtin import as_sink
-from headgate.windows import Slicing, TimeWindows, window, with_helpers
+from headgate.windows import CountWindows, Sessions, Slicing, TimeWindows, window, with_helpers
 
 if TYPE_CHECKING:
     from headgate.engine.job import Job
@@ -344,7 +346,7 @@ class KeyedStream:
 
     def window(
         self,
-        *lengths: Duration | TimeWindows,
+        *lengths: Duration | TimeWindows | Sessions | CountWindows,
         every: Duration | None = None,
         offset: Duration = 0,
         lateness: Duration = 0,
@@ -355,13 +357,42 @@ class KeyedStream:
 
         ``lateness`` lets rows in that are behind the watermark by up to so much; their keys are emitted again for the
         windows that had closed. However many windows a row is in, it is added up once.
+
+        Instead of lengths it takes one object of ``headgate.windows``, which says all by itself: ``Tumbling``,
+        ``Hopping``, ``Overlapping``, ``Sessions``, ``CountWindows``.
         """
-        if self.stream.job.event_time is None:
-            raise JobError.no_event_time("window")
         kind = lengths[0] if len(lengths) == 1 and not isinstance(lengths[0], Duration) else None
         if kind is None:
             kind = window(*lengths, every=every, offset=offset, lateness=lateness)  # type: ignore[arg-type]
+        elif every is not None or offset or lateness:
+            given = {"every": every, "offset": offset, "lateness": lateness}
+            raise JobError.option(
+                "every, offset and lateness",
+                f"left out beside {type(kind).__name__}, which has its own",
+                {name: value for name, value in given.items() if value},
+            )
+        if self.stream.job.event_time is None and not isinstance(kind, CountWindows):
+            raise JobError.no_event_time("window")
         return WindowedStream(self, kind)
+
+    def session(self, gap: Duration, *, lateness: Duration = 0) -> WindowedStream:
+        """The rows by key and session: ``session("30 minutes")``. A session goes on as long as the next row of its key
+        comes at most ``gap`` later in event time; it covers ``[first row, last row + gap)``.
+
+        A session is emitted once, when the watermark has passed its end plus ``lateness``; until then rows may be
+        behind the watermark by up to ``lateness``, and may make one session of two.
+        """
+        return self.window(Sessions(gap, lateness=lateness))
+
+    def count_window(self, rows: int, *, every: int | None = None, ttl: Duration | None = None) -> WindowedStream:
+        """The rows by key and number: ``count_window(100)`` every hundred rows of a key, ``count_window(100,
+        every=20)`` the last hundred after every twenty. Bounds of windows are numbers of rows, from 0.
+
+        Rows of a key count in the order of batches, in a batch in the order of the partitions of the source and of
+        rows in them, whatever their event time. A window that never gets full is never emitted; ``ttl`` forgets a key,
+        and counts from 0 again, when it has had no rows for so long.
+        """
+        return WindowedStream(self, CountWindows(rows, every), ttl)
 
     def _name(self, function: Callable[..., Any]) -> str:
         name = str(getattr(function, "__name__", "process"))
@@ -404,28 +435,38 @@ class KeyedStream:
 class WindowedStream:
     """Rows by key and window."""
 
-    def __init__(self, keyed: KeyedStream, kind: TimeWindows) -> None:
+    def __init__(
+        self, keyed: KeyedStream, kind: TimeWindows | Sessions | CountWindows, ttl: Duration | None = None
+    ) -> None:
         self.keyed = keyed
         self.kind = kind
+        self.ttl = ttl
 
     def aggregate(self, *, name: str | None = None, share: bool = True, **aggregates: Aggregate) -> Stream:
-        """Aggregates per key and window, emitted once the watermark has passed the window's end:
-        ``window("1 hour", every="5 minutes").aggregate(n=hg.count(), total=hg.sum("amount"))``.
+        """Aggregates per key and window, emitted once the window is complete: the watermark has passed its end, or it
+        has all its rows. ``window("1 hour", every="5 minutes").aggregate(n=hg.count(), total=hg.sum("amount"))``.
 
         Results have the key columns, ``window_start``, ``window_end`` and the aggregates. ``share=False`` makes every
-        window from its slices alone, and keeps nothing in between.
+        window of time from its slices alone, and keeps nothing in between.
         """
-        stream = self.keyed.stream
+        keyed, kind, stream = self.keyed, self.kind, self.keyed.stream
+        used = keyed._used(aggregates)
+        number = len(stream.job._steps)
+        if isinstance(kind, CountWindows):
+            label = name or f"counts{number}"
+            return keyed._add(CountAggregation(label, used, keyed.keys, aggregates, kind), self.ttl, timers=False)
         event_time = stream.job.event_time
         assert event_time is not None
         if event_time not in stream.schema.names:
             raise JobError.unknown_column("window", event_time, stream.schema.names)
-        slicing = Slicing.of(self.kind)
+        late = kind.lateness_micros
+        if isinstance(kind, Sessions):
+            label = name or f"sessions{number}"
+            sessions = SessionAggregation(label, used, keyed.keys, aggregates, kind, event_time)
+            return keyed._add(sessions, None, timers=True, combine_early=True, lateness_micros=late)
+        slicing = Slicing.of(kind)
         if share:
             slicing = with_helpers(slicing)
-        label = name or f"windows{len(stream.job._steps)}"
-        used = self.keyed._used(aggregates)
-        operator = WindowedAggregation(label, used, self.keyed.keys, aggregates, slicing, event_time)
-        return self.keyed._add(
-            operator, None, timers=False, combine_early=True, lateness_micros=self.kind.lateness_micros
-        )
+        label = name or f"windows{number}"
+        operator = WindowedAggregation(label, used, keyed.keys, aggregates, slicing, event_time, share)
+        return keyed._add(operator, None, timers=False, combine_early=True, lateness_micros=late)

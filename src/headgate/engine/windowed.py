@@ -131,7 +131,7 @@ class WindowBatch:
                 merged = merged[0].filter(pa.array(late)), merged[1][late]
             if not hop.helper:
                 results.append(self.operator.results(merged[0], window))
-            if not slicing.lateness:  # late rows would make it wrong
+            if self.operator.share and not slicing.lateness:  # late rows would make it wrong
                 made[window], known[window] = merged, len(merged[1])
                 # Windows that overlap would together take more room than their slices do.
                 if hop.every >= hop.length and self._needed(window):

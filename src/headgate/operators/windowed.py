@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +54,8 @@ class WindowedAggregation:
     """A keyed operator that emits the aggregates of a key for every window that the watermark has passed.
 
     A result has the key columns, ``window_start``, ``window_end`` and one column per aggregate. Rows without a time
-    are in no window and are left out. ``inner`` adds up by key and piece, ``outer`` by key.
+    are in no window and are left out. ``share``: windows may be made of windows; else of slices only. ``inner`` adds up
+    by key and piece, ``outer`` by key.
     """
 
     name: str
@@ -62,6 +64,7 @@ class WindowedAggregation:
     aggregates: Mapping[str, Aggregate]
     slicing: Slicing
     time: str
+    share: bool = True
     inner: Aggregation = field(init=False, repr=False)
     outer: Aggregation = field(init=False, repr=False)
     consolidation: Consolidation = field(init=False, repr=False)
@@ -91,6 +94,15 @@ class WindowedAggregation:
             ("output_schema", schema),
         ):
             object.__setattr__(self, attribute, value)
+
+    @property
+    def windows(self) -> str:
+        """The windows in words: what state depends on, and must not change on a checkpoint.
+
+        Helpers are among them, since the state has partials of theirs.
+        """
+        spans = [(timedelta(microseconds=each) for each in (h.length, h.every, h.offset)) for h in self.slicing.hops]
+        return "windows of " + ", ".join(f"{length} every {every} from {offset}" for length, every, offset in spans)
 
     @property
     def state_schema(self) -> pa.Schema:
