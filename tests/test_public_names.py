@@ -81,6 +81,16 @@ PUBLIC = [
     "UserFunctionError",
     "WorkersLostError",
     "__version__",
+    "aggregate",
+    "approx_distinct",
+    "collect",
+    "distinct",
+    "first",
+    "last",
+    "quantile",
+    "stddev",
+    "top_k",
+    "variance",
 ]
 
 

@@ -39,7 +39,25 @@ if TYPE_CHECKING:
         UserFunctionError,
         WorkersLostError,
     )
-    from headgate.operators import Batch, Context, Pickled, Rows, Update, count, mean
+    from headgate.operators import (
+        Batch,
+        Context,
+        Pickled,
+        Rows,
+        Update,
+        aggregate,
+        approx_distinct,
+        collect,
+        count,
+        distinct,
+        first,
+        last,
+        mean,
+        quantile,
+        stddev,
+        top_k,
+        variance,
+    )
     from headgate.operators import max_ as max
     from headgate.operators import min_ as min
     from headgate.operators import sum_ as sum
@@ -82,7 +100,10 @@ _HOMES = {
         "RowError", "ShippingError", "SinkError", "SnapshotError", "SolverError", "SourceError", "StateError",
         "UserFunctionError", "WorkersLostError",
     ),
-    "headgate.operators": ("Batch", "Context", "Pickled", "Rows", "Update", "count", "max", "mean", "min", "sum"),
+    "headgate.operators": (
+        "Batch", "Context", "Pickled", "Rows", "Update", "aggregate", "approx_distinct", "collect", "count", "distinct",
+        "first", "last", "max", "mean", "min", "quantile", "stddev", "sum", "top_k", "variance",
+    ),
     "headgate.planners": (
         "ALBIC", "COLA", "DLBH", "DLBL", "LLFD", "LPTF", "MILP", "Figures", "Flux", "Hash", "Limits", "MinMig",
         "MinTable", "Mixed", "MixedBF", "Move", "Plan", "Planner", "Readj", "Simple",
@@ -175,15 +196,25 @@ __all__ = [
     "UserFunctionError",
     "WorkersLostError",
     "__version__",
+    "aggregate",
+    "approx_distinct",
+    "collect",
     "count",
     "delta",
+    "distinct",
+    "first",
     "key_hash",
+    "last",
     "max",
     "mean",
     "measure",
     "min",
     "ordered_map",
+    "quantile",
     "sinks",
     "sources",
+    "stddev",
     "sum",
+    "top_k",
+    "variance",
 ]

@@ -338,7 +338,7 @@ class KeyedStream:
         if not all(one.where is None or isinstance(one.where, str) for one in aggregates.values()):
             return schema
         used = {*self.keys, self.stream.job.event_time}
-        used |= {name for one in aggregates.values() for name in (one.column, one.where) if isinstance(name, str)}
+        used |= {name for one in aggregates.values() for name in (*one.columns, one.where) if isinstance(name, str)}
         for column in sorted(name for name in used if name and name not in schema.names):
             if column != self.stream.job.event_time:
                 raise JobError.unknown_column("aggregate", column, schema.names)

@@ -1,13 +1,20 @@
 """Operators: what a job does with the rows of a key and its state. Pure."""
 
-from headgate.operators.aggregates import Aggregate, Aggregation, Part, count, max_, mean, min_, sum_
+from headgate.operators.aggregates import Aggregation
+from headgate.operators.basics import count, max_, mean, min_, sum_
 from headgate.operators.columns import Declaration, Pickled, StateColumns, output_columns, type_name, type_of
 from headgate.operators.contract import NO_TIMER, NO_WATERMARK, Clock, KeyedInput, KeyedOperator, KeyedOutput
 from headgate.operators.counts import CountAggregation
+from headgate.operators.custom import aggregate
+from headgate.operators.folds import Aggregate, Fold, Part
 from headgate.operators.grouping import Grouping, check_one_key, group_rows
+from headgate.operators.moments import stddev, variance
+from headgate.operators.occurrences import distinct, top_k
+from headgate.operators.ordered import collect, first, last
 from headgate.operators.per_key import PerKey
 from headgate.operators.rows import Context, Rows
 from headgate.operators.sessions import SessionAggregation
+from headgate.operators.sketches import approx_distinct, quantile
 from headgate.operators.vectorised import Batch, Update, Vectorised
 from headgate.operators.windowed import WindowedAggregation, instants, pieces_of
 
@@ -21,6 +28,7 @@ __all__ = [
     "Context",
     "CountAggregation",
     "Declaration",
+    "Fold",
     "Grouping",
     "KeyedInput",
     "KeyedOperator",
@@ -34,16 +42,26 @@ __all__ = [
     "Update",
     "Vectorised",
     "WindowedAggregation",
+    "aggregate",
+    "approx_distinct",
     "check_one_key",
+    "collect",
     "count",
+    "distinct",
+    "first",
     "group_rows",
     "instants",
+    "last",
     "max_",
     "mean",
     "min_",
     "output_columns",
     "pieces_of",
+    "quantile",
+    "stddev",
     "sum_",
+    "top_k",
     "type_name",
     "type_of",
+    "variance",
 ]

@@ -1,22 +1,16 @@
-"""Running aggregates per key: count, sum, mean, min, max.
-
-An aggregate is made of **parts**, numbers that can be reduced in any grouping of the rows and merged later:
+"""Aggregates per key: the operator that reduces rows where they are read, merges partial rows, and keeps the state.
 
     rows --reduce--> partial row --merge with others, and with the state--> state --finish--> result
 
-    count   n                       sum     s
-    mean    s, n  (finish: s / n)   min     m           max     m
-
-So rows are reduced where they are read, only partial rows travel, and a hot key can be split over slots. Nulls as in
-SQL: they are skipped, a sum, mean, min or max of nothing is null, a count of nothing is 0.
+So only partial rows travel, and a hot key can be split over slots. What is computed is the aggregates' own business
+(``folds``).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -24,155 +18,17 @@ import pyarrow.compute as pc
 from pyarrow import acero
 
 from headgate.arrays import I32, I64, Bool
-from headgate.errors import InputError, listing
-from headgate.operators.columns import MAX_DIGITS, check_names, type_name
+from headgate.errors import InputError, UserFunctionError, listing
+from headgate.operators.columns import check_names, type_name
 from headgate.operators.contract import Clock, KeyedInput, KeyedOutput
+from headgate.operators.folds import Aggregate, CallError, Fold, UnfitError, ValueUnfitError
 from headgate.operators.grouping import distinct, distinct_keys
-from headgate.operators.reductions import Reduction, TooLargeError, mean_of, merge_rows, reduce_rows
+from headgate.operators.reductions import TooLargeError
 from headgate.operators.rows import key_values, spent
+from headgate.operators.values import misfit
+from headgate.operators.vectorised import SomeKey
 
-MEAN_DIGITS = 4
-"""How many digits a mean of decimals has more than its column, before and after the point together, as in Spark."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One number of an aggregate: how rows make it, how two of it make one, and its type.
-
-    The column is cast to ``type`` before it is reduced, unless it is counted.
-    """
-
-    suffix: str
-    first: Reduction
-    merge: Reduction
-    type: pa.DataType
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregate(ABC):
-    """What is computed per key: of ``column``, over the rows where ``where`` is true (null is not true).
-
-    ``where`` is the name of a boolean column or an Arrow expression, ``pc.field("amount") > 100``.
-    """
-
-    verb: ClassVar[str]
-
-    column: str | None
-    _: KW_ONLY
-    where: str | pc.Expression | None = None
-
-    @abstractmethod
-    def parts(self, kind: pa.DataType | None) -> tuple[Part, ...]:
-        """The parts for a column of this type; raises ``TypeError`` with what types will do."""
-
-    @abstractmethod
-    def result(self, kind: pa.DataType | None) -> pa.DataType:
-        """The type of the result."""
-
-    def finish(self, parts: Sequence[pa.Array], kind: pa.DataType | None) -> pa.Array:
-        """The result, from the merged parts: the only part, unless there is more to do."""
-        return parts[0]
-
-
-@dataclass(frozen=True, slots=True)
-class Count(Aggregate):
-    """How many rows, or how many of them have a value in a column."""
-
-    verb = "count"
-
-    def parts(self, kind: pa.DataType | None) -> tuple[Part, ...]:
-        return (Part("count", "count", "sum", pa.int64()),)
-
-    def result(self, kind: pa.DataType | None) -> pa.DataType:
-        return pa.int64()
-
-    def finish(self, parts: Sequence[pa.Array], kind: pa.DataType | None) -> pa.Array:
-        return pc.fill_null(parts[0], 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Sum(Aggregate):
-    """The sum: int64 of integers, float64 of floats, decimal(38, s) of decimals."""
-
-    verb = "sum"
-
-    def parts(self, kind: pa.DataType | None) -> tuple[Part, ...]:
-        return (Part("sum", "sum", "sum", self.result(kind)),)
-
-    def result(self, kind: pa.DataType | None) -> pa.DataType:
-        return _sum_type(kind)
-
-
-@dataclass(frozen=True, slots=True)
-class Mean(Aggregate):
-    """The mean: float64 of integers and floats; of decimal(p, s), decimal(p + 4, s + 4) rounded half up."""
-
-    verb = "mean"
-
-    def parts(self, kind: pa.DataType | None) -> tuple[Part, ...]:
-        total = _sum_type(kind)
-        if pa.types.is_integer(total):
-            total = pa.float64()  # as Spark does: a mean cannot overflow
-        return Part("sum", "sum", "sum", total), Part("count", "count", "sum", pa.int64())
-
-    def result(self, kind: pa.DataType | None) -> pa.DataType:
-        if kind is None or not pa.types.is_decimal(kind):
-            return pa.float64()
-        return pa.decimal128(min(kind.precision + MEAN_DIGITS, MAX_DIGITS), min(kind.scale + MEAN_DIGITS, MAX_DIGITS))
-
-    def finish(self, parts: Sequence[pa.Array], kind: pa.DataType | None) -> pa.Array:
-        return mean_of(parts[0], parts[1], self.result(kind))
-
-
-@dataclass(frozen=True, slots=True)
-class Min(Aggregate):
-    """The least value, of the column's type."""
-
-    verb = "min"
-
-    def parts(self, kind: pa.DataType | None) -> tuple[Part, ...]:
-        return (Part("min", "min", "min", self.result(kind)),)
-
-    def result(self, kind: pa.DataType | None) -> pa.DataType:
-        return _ordered(kind)
-
-
-@dataclass(frozen=True, slots=True)
-class Max(Aggregate):
-    """The greatest value, of the column's type."""
-
-    verb = "max"
-
-    def parts(self, kind: pa.DataType | None) -> tuple[Part, ...]:
-        return (Part("max", "max", "max", self.result(kind)),)
-
-    def result(self, kind: pa.DataType | None) -> pa.DataType:
-        return _ordered(kind)
-
-
-def count(column: str | None = None, *, where: str | pc.Expression | None = None) -> Count:
-    """Count rows, or the rows that have a value in ``column``."""
-    return Count(column, where=where)
-
-
-def sum_(column: str, *, where: str | pc.Expression | None = None) -> Sum:
-    """Add up a column. A sum of integers that leaves 64 bits is an error, not a wrong number."""
-    return Sum(column, where=where)
-
-
-def mean(column: str, *, where: str | pc.Expression | None = None) -> Mean:
-    """The mean of a column's values."""
-    return Mean(column, where=where)
-
-
-def min_(column: str, *, where: str | pc.Expression | None = None) -> Min:
-    """The least value of a column: numbers, strings, bytes, dates, timestamps, booleans. NaN counts as greatest."""
-    return Min(column, where=where)
-
-
-def max_(column: str, *, where: str | pc.Expression | None = None) -> Max:
-    """The greatest value of a column: numbers, strings, bytes, dates, timestamps, booleans. NaN counts as greatest."""
-    return Max(column, where=where)
+__all__ = ["Aggregate", "Aggregation"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,9 +36,10 @@ class Aggregation:
     """A keyed operator that keeps aggregates per key, and emits those of every key that a batch has rows of.
 
     A result has the key columns and one column per aggregate. ``process`` takes the partial rows that ``early`` or
-    ``combine`` made, any number of them per key, in any order and any split of the rows: integers, decimals, least and
-    greatest come out the same to the last bit; sums and means of floats do too for the same partial rows, and to within
-    rounding for another split.
+    ``combine`` made, any number of them per key, in any order. For the same partial rows every result is the same to
+    the last bit, so a batch can be replayed. For another split of the rows it is, too, for all that is exact (counts,
+    integers, decimals, least and greatest, first and last, distinct, collected) and for approx_distinct; what is added
+    up in floats is the same to within rounding, quantiles and most frequent values to within their bounds.
     """
 
     name: str
@@ -209,7 +66,7 @@ class Aggregation:
                 f"{listing(clash)}: rename the aggregate"
             )
         keys = [self.input_schema.field(name) for name in self.key_names]
-        outputs = [pa.field(column.output, column.aggregate.result(column.kind)) for column in columns]
+        outputs = [pa.field(column.output, column.fold.result) for column in columns]
         for attribute, value in (
             ("key_names", tuple(self.key_names)),
             ("aggregates", dict(self.aggregates)),
@@ -229,17 +86,12 @@ class Aggregation:
         codes, first = distinct(hashes)
         keys = distinct_keys(rows.select(list(self.key_names)), codes, first)
         inputs = _Inputs(rows)
-        parts = []
+        parts: list[pa.Array] = []
         for column in self._columns:
             where = inputs.where(column.aggregate.where)
-            for part in column.parts:
-                values = None if column.aggregate.column is None else inputs.column(column.aggregate.column)
-                if part.first != "count" and values is not None and values.type != part.type:
-                    values = self._cast(values, column, part)
-                try:
-                    parts.append(reduce_rows(part.first, values, codes, len(first), where))
-                except TooLargeError as error:
-                    raise self._too_large(column, part.type, error.key, keys) from None
+            values = [inputs.column(name) for name in column.aggregate.columns]
+            with self._naming(column, keys):
+                parts += column.fold.reduce(values, codes, len(first), where)
         return self._partials(keys, parts), hashes[first]
 
     def combine(self, partials: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
@@ -272,26 +124,21 @@ class Aggregation:
         return self._results(keys, parts, np.ones(partials.num_rows, dtype=np.bool_))
 
     def _merged(self, partials: pa.Table, codes: I32, keys: pa.Table) -> list[pa.Array]:
-        merged = []
+        merged: list[pa.Array] = []
         for column in self._columns:
-            for part, own in zip(column.parts, column.fields, strict=True):
-                values = _combined(partials[own.name])
-                try:
-                    merged.append(merge_rows(part.merge, values, codes, len(keys)))
-                except TooLargeError as error:
-                    raise self._too_large(column, part.type, error.key, keys) from None
+            states = [_combined(partials[own.name]) for own in column.fields]
+            with self._naming(column, keys):
+                merged += column.fold.merge(states, codes, len(keys))
         return merged
 
     def _results(self, keys: pa.Table, parts: Sequence[pa.Array], touched: Bool) -> pa.Table:
         finished = []
         at = 0
         for column in self._columns:
-            own = parts[at : at + len(column.parts)]
-            at += len(column.parts)
-            try:
-                finished.append(column.aggregate.finish(own, column.kind))
-            except TooLargeError as error:
-                raise self._too_large(column, column.aggregate.result(column.kind), error.key, keys) from None
+            own = parts[at : at + len(column.fields)]
+            at += len(column.fields)
+            with self._naming(column, keys):
+                finished.append(column.fold.finish(own))
         arrays = [_combined(keys[name]) for name in self.key_names]
         results = pa.Table.from_arrays([*arrays, *finished], schema=self.output_schema)
         return results if touched.all() else results.filter(pa.array(touched))
@@ -301,15 +148,25 @@ class Aggregation:
             [*(_combined(column) for column in keys.columns), *parts], self.partial_schema.names
         )
 
-    def _cast(self, values: pa.Array, column: _Column, part: Part) -> pa.Array:
+    @contextmanager
+    def _naming(self, column: _Column, keys: pa.Table) -> Iterator[None]:
+        """Errors of folds, which know numbers of keys, as errors that name the operator, the aggregate and the key."""
         try:
-            # Beyond 2^53 an integer is rounded to a float, as in Spark: no reason to fail.
-            return values.cast(part.type, safe=not pa.types.is_floating(part.type))
-        except pa.ArrowInvalid as error:
-            raise InputError(
-                f"operator {self.name!r}: column {column.aggregate.column!r} must fit {type_name(part.type)} to be "
-                f"used by {column.output!r}, and does not ({error}): cast it first"
-            ) from None
+            yield
+        except TooLargeError as error:
+            raise self._too_large(column, error.kind, error.key, keys) from None
+        except UnfitError as error:
+            of = listing([repr(name) for name in column.aggregate.columns])
+            what = f"the {column.aggregate.verb} {column.output!r} of column {of}"
+            raise InputError(f"operator {self.name!r}: {what} {error}") from None
+        except ValueUnfitError as error:
+            key = key_values(keys.slice(error.key, 1))[0]
+            raise misfit(self.name, f"{column.output!r}: {error}", key) from None
+        except CallError as error:
+            key = key_values(keys.slice(error.key or 0, 1))[0]
+            named = SomeKey(len(keys), key) if error.key is None else key
+            where = f"{self.name}.{column.output}"
+            raise UserFunctionError.in_key(where, named, error.row, error.error) from error.error
 
     def _too_large(self, column: _Column, kind: pa.DataType, key: int | None, keys: pa.Table) -> InputError:
         of_key = "" if key is None else f" of key {key_values(keys.slice(key, 1))[0]!r}"
@@ -323,12 +180,12 @@ class Aggregation:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """An aggregate with what the input schema says about it; the names of its parts have a dot, as no clash has."""
+    """An aggregate with what the input schema says about it; the names of its state have a dot, as no clash has."""
 
     output: str
     aggregate: Aggregate
-    kind: pa.DataType | None
-    parts: tuple[Part, ...]
+    fold: Fold
+    fields: tuple[pa.Field, ...]
 
     @classmethod
     def of(cls, operator: str, schema: pa.Schema, output: str, aggregate: Aggregate) -> _Column:
@@ -338,7 +195,7 @@ class _Column:
                 f"{aggregate!r}"
             )
         where = aggregate.where if isinstance(aggregate.where, str) else None
-        for column in (aggregate.column, where):
+        for column in (*aggregate.columns, where):
             if column is not None and column not in schema.names:
                 raise InputError(
                     f"operator {operator!r}: {output!r} uses the column {column!r}, which the input does not have: it "
@@ -349,19 +206,20 @@ class _Column:
                 f"operator {operator!r}: the where of {output!r} must be a boolean column, {where!r} is "
                 f"{type_name(schema.field(where).type)}: name a boolean column, or pass an expression"
             )
-        kind = None if aggregate.column is None else schema.field(aggregate.column).type
+        kinds = [schema.field(name).type for name in aggregate.columns]
         try:
-            return cls(output, aggregate, kind, aggregate.parts(kind))
+            fold = aggregate.fold(kinds)
+            aggregate.check(fold, kinds)
         except TypeError as error:
-            got = "no column" if kind is None else type_name(kind)
+            got = type_name(kinds[0]) if kinds else "no column"
             raise InputError(
                 f"operator {operator!r}: the {aggregate.verb} {output!r} needs a column of {error}, got {got}: cast it "
                 "first"
             ) from None
-
-    @property
-    def fields(self) -> list[pa.Field]:
-        return [pa.field(f"{self.output}.{part.suffix}", part.type) for part in self.parts]
+        except UnfitError as error:
+            raise InputError(f"operator {operator!r}: the {aggregate.verb} {output!r} {error}") from None
+        fields = tuple(pa.field(f"{output}.{each.name}", each.type) for each in fold.fields)
+        return cls(output, aggregate, fold, fields)
 
 
 class _Inputs:
@@ -391,20 +249,3 @@ class _Inputs:
 
 def _combined(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks()
-
-
-def _sum_type(kind: pa.DataType | None) -> pa.DataType:
-    if kind is not None:
-        if pa.types.is_integer(kind):
-            return pa.int64()
-        if pa.types.is_floating(kind):
-            return pa.float64()
-        if pa.types.is_decimal(kind):
-            return pa.decimal128(MAX_DIGITS, kind.scale)
-    raise TypeError("numbers")
-
-
-def _ordered(kind: pa.DataType | None) -> pa.DataType:
-    if kind is None or pa.types.is_nested(kind) or pa.types.is_null(kind) or pa.types.is_dictionary(kind):
-        raise TypeError("values that have an order")
-    return kind

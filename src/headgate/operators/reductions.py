@@ -23,11 +23,12 @@ _NOTHING: Bool = np.empty(0, dtype=np.bool_)
 
 
 class TooLargeError(ArithmeticError):
-    """A sum does not fit its type. ``key`` is the number of the key, None where it is not known."""
+    """A sum does not fit its type, ``kind``. ``key`` is the number of the key, None where it is not known."""
 
-    def __init__(self, key: int | None) -> None:
-        super().__init__(key)
+    def __init__(self, key: int | None, kind: pa.DataType) -> None:
+        super().__init__(key, kind)
         self.key = key
+        self.kind = kind
 
 
 def reduce_rows(kind: Reduction, values: pa.Array | None, codes: I32, keys: int, where: Bool | None = None) -> pa.Array:
@@ -55,7 +56,7 @@ def merge_rows(kind: Reduction, values: pa.Array, codes: I32, keys: int) -> pa.A
     """
     if kind == "sum" and pa.types.is_float64(values.type):
         valid = _valid(values, None)
-        sums, seen = _sum_floats_sorted(_floats(values), codes, valid, keys)
+        sums, seen = _sum_floats_sorted(floats(values), codes, valid, keys)
         return pa.array(sums, mask=~seen)
     return reduce_rows(kind, values, codes, keys)
 
@@ -74,13 +75,13 @@ def _sum(values: pa.Array, codes: I32, keys: int, valid: Bool) -> pa.Array:
         try:
             return _by_arrow("sum", wide, codes, keys, valid).cast(values.type)
         except pa.ArrowInvalid:
-            raise TooLargeError(None) from None
+            raise TooLargeError(None, values.type) from None
     if pa.types.is_floating(values.type):
-        sums, seen = _sum_floats(_floats(values), codes, valid, keys)
+        sums, seen = _sum_floats(floats(values), codes, valid, keys)
         return pa.array(sums, mask=~seen)
-    totals, seen, too_large = _sum_integers(_integers(values), codes, valid, keys)
+    totals, seen, too_large = _sum_integers(integers(values), codes, valid, keys)
     if too_large >= 0:
-        raise TooLargeError(int(too_large))
+        raise TooLargeError(int(too_large), values.type)
     return pa.array(totals, mask=~seen)
 
 
@@ -88,42 +89,44 @@ def _extreme(kind: Reduction, values: pa.Array, codes: I32, keys: int, valid: Bo
     least = kind == "min"
     form = values.type
     if pa.types.is_floating(form):
-        numbers = _floats(values.cast(pa.float64()))
+        numbers = floats(values.cast(pa.float64()))
         found, seen = _extreme_floats(numbers, codes, valid, keys, least)
         return pa.array(found, mask=~seen).cast(form)
-    if _is_whole(form):
-        whole = _as_integers(values)
-        extremes, seen = _extreme_integers(_integers(whole), codes, valid, keys, least)
-        return _from_integers(pa.array(extremes, mask=~seen), form)
+    if is_whole(form):
+        whole = as_integers(values)
+        extremes, seen = _extreme_integers(integers(whole), codes, valid, keys, least)
+        return from_integers(pa.array(extremes, mask=~seen), form)
     return _by_arrow(kind, values, codes, keys, valid)
 
 
-def _is_whole(form: pa.DataType) -> bool:
+def is_whole(form: pa.DataType) -> bool:
     """Whether int64 holds every value of a type in its order."""
     if pa.types.is_integer(form):
         return bool(form != pa.uint64())
     return bool(pa.types.is_boolean(form) or (pa.types.is_temporal(form) and not pa.types.is_interval(form)))
 
 
-def _as_integers(values: pa.Array) -> pa.Array:
+def as_integers(values: pa.Array) -> pa.Array:
+    """Values of a whole type as int64."""
     form = values.type
     if pa.types.is_temporal(form):
         values = values.view(pa.int64() if form.bit_width == 64 else pa.int32())
     return values.cast(pa.int64())
 
 
-def _from_integers(values: pa.Array, form: pa.DataType) -> pa.Array:
+def from_integers(values: pa.Array, form: pa.DataType) -> pa.Array:
+    """The other way round."""
     if pa.types.is_temporal(form):
         return values.cast(pa.int64() if form.bit_width == 64 else pa.int32()).view(form)
     return values.cast(form)
 
 
-def _integers(values: pa.Array) -> I64:
+def integers(values: pa.Array) -> I64:
     """An int64 column as it lies in memory, whatever stands where it is null."""
     return np.frombuffer(_memory(values), dtype=np.int64)[values.offset : values.offset + len(values)]
 
 
-def _floats(values: pa.Array) -> F64:
+def floats(values: pa.Array) -> F64:
     """A float64 column as it lies in memory, whatever stands where it is null."""
     return np.frombuffer(_memory(values), dtype=np.float64)[values.offset : values.offset + len(values)]
 
@@ -265,4 +268,4 @@ def mean_of(total: pa.Array, count: pa.Array, form: pa.DataType) -> pa.Array:
     try:
         return rounded.cast(form)
     except pa.ArrowInvalid:
-        raise TooLargeError(None) from None
+        raise TooLargeError(None, form) from None

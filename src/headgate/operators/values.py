@@ -31,9 +31,9 @@ def table_of(
     """
     arrays = []
     for column, values in zip(schema, columns, strict=True):
-        array = _array(column.type, values)
+        array = array_of(column.type, values)
         if array is None:
-            row = next(row for row, value in enumerate(values) if _array(column.type, [value]) is None)
+            row = next(row for row, value in enumerate(values) if array_of(column.type, [value]) is None)
             reason = f"{what} column {column.name!r} must be {type_name(column.type)}, got {shown(values[row])}"
             raise misfit(operator, reason, key_of(row))
         arrays.append(array)
@@ -51,8 +51,8 @@ def shown(value: object) -> str:
     return f"{text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + '...'} ({type(value).__name__})"
 
 
-def _array(kind: pa.DataType, values: list[Any]) -> pa.Array | None:
-    """The values as an array, None if one of them is of another type."""
+def array_of(kind: pa.DataType, values: list[Any]) -> pa.Array | None:
+    """The values as an array of a type, None if one of them is of another."""
     try:
         return pa.array(values, kind) if _is_faithful(kind, values) else None
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
