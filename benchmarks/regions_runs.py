@@ -11,14 +11,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.regions import Balancer, BlockingRate, Counters, Progress, Region, RoundRobin, Sample, View
-from headgate.regions import tcp
+from headgate.regions import Balancer, BlockingRate, Counters, Progress, Region, RoundRobin, Sample, View, tcp
 from headgate.regions.balance import even, shares
 from headgate.regions.greeting import Role
 from headgate.regions.processes import Process
@@ -31,6 +30,9 @@ ORACLE, STATIC, ADAPTIVE, ROBIN = "Oracle*", "LB-static", "LB-adaptive", "RR"
 
 LAST = 0.25
 """The last quarter of the items is what the final throughput is taken over."""
+
+SOURCE_RUN = 4
+"""Items that a source with a pace of its own gives at once: shorter sleeps are not kept."""
 
 _starting = threading.Lock()
 
@@ -46,9 +48,11 @@ class NumberedSite:
 
     @property
     def name(self) -> str:
+        """What errors call it."""
         return f"worker {self.number}"
 
     def open(self, stopping: Callable[[], bool]) -> tuple[socket.socket, Process | None]:
+        """Start the process and greet it."""
         with _starting:  # a process inherits the environment as it is when it starts
             os.environ[WORKER] = str(self.number)
             process = Process(self.send_buffer, self.receive_buffer)
@@ -68,12 +72,15 @@ class Oracle:
         self.unloaded = False
 
     def start(self, connections: int) -> NDArray[np.int64]:
+        """The split while the load is there."""
         return self._keep(np.ones(connections, dtype=np.bool_))
 
     def observe(self, sample: Sample) -> NDArray[np.int64]:
+        """The split of the time, whatever was waited for."""
         return self._keep(sample.alive)
 
     def view(self) -> View:
+        """The split; it measures nothing."""
         return View(self._weights, np.zeros(len(self._weights)), np.arange(len(self._weights)))
 
     def _keep(self, alive: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -88,21 +95,26 @@ class Gate:
         self._inner = inner
         self.opened = threading.Event()
         self._at = 0.0
+        self._sent = 0
 
     def start(self, connections: int) -> NDArray[np.int64]:
+        """What the balancer behind it starts with."""
         self._blocked = np.zeros(connections)
         return self._inner.start(connections)
 
     def observe(self, sample: Sample) -> NDArray[np.int64]:
+        """Even weights until everybody is there, then what the balancer behind it says."""
         if self.opened.is_set():
-            return self._inner.observe(Sample(sample.at - self._at, sample.blocked - self._blocked, sample.alive))
+            sent = None if sample.sent is None else sample.sent - self._sent
+            return self._inner.observe(Sample(sample.at - self._at, sample.blocked - self._blocked, sample.alive, sent))
         if sample.alive.all():
-            self._at, self._blocked = sample.at, sample.blocked.copy()
+            self._at, self._blocked, self._sent = sample.at, sample.blocked.copy(), sample.sent or 0
             self.opened.set()
             return self._inner.view().weights
         return even(sample.alive)
 
     def view(self) -> View:
+        """What the balancer behind it believes."""
         return self._inner.view()
 
     @property
@@ -152,20 +164,23 @@ class Setting:
     items: int
     period: float = 0.1
     options: dict[str, Any] = field(default_factory=dict)
+    source: float = 0.0
+    """Seconds that the source takes for an item."""
 
     @property
     def workers(self) -> int:
+        """How many there are."""
         return len(self.work.slowdowns)
 
     def scaled(self, part: float) -> Setting:
         """The same with fewer items; what happens at an eighth still does."""
         until = None if self.work.until is None else int(self.work.until * part)
         work = Work(self.work.cost, self.work.slowdowns, until, self.work.multiplies)
-        return Setting(work=work, items=int(self.items * part), period=self.period, options=self.options)
+        return replace(self, work=work, items=int(self.items * part))
 
     def oracle(self) -> Oracle:
         """In proportion to speed, before and after."""
-        speeds = [1 / factor for factor in self.work.slowdowns]
+        speeds = [1 / takes(self.work.cost, factor) for factor in self.work.slowdowns]
         return Oracle(speeds, None if self.work.until is None else [1.0] * self.workers)
 
     def balancers(self) -> dict[str, Callable[[], Balancer]]:
@@ -188,6 +203,8 @@ def run(name: str, setting: Setting, balancer: Balancer, part: float = 1.0) -> R
         for item in range(setting.items):
             if item == setting.work.until and isinstance(balancer, Oracle):
                 balancer.unloaded = True
+            if setting.source and item % SOURCE_RUN == 0:
+                time.sleep(setting.source * SOURCE_RUN)
             yield item
 
     def listen(progress: Progress) -> None:
@@ -224,3 +241,34 @@ def run(name: str, setting: Setting, balancer: Balancer, part: float = 1.0) -> R
         flush=True,
     )
     return done
+
+
+OVERHEAD = 0.0002
+"""Seconds beyond its service time that an item takes: sleeping and waking, the frame, the function's call."""
+
+
+def takes(cost: float, factor: float) -> float:
+    """Seconds that an item takes on a worker, its frame and all. Work that is not asleep has a cost of 0 here."""
+    return cost * factor + OVERHEAD if cost else factor
+
+
+def loaded(workers: int, slow: int, factor: float) -> tuple[float, ...]:
+    """Slowdowns where the first ``slow`` of the workers are so many times slower."""
+    return (factor,) * slow + (1.0,) * (workers - slow)
+
+
+def items_for(seconds: float, cost: float, slowdowns: Sequence[float], *, leaves: bool) -> int:
+    """How many items keep Oracle* busy for so long; ``leaves``: the load is gone after an eighth of them."""
+    busy = 1 / sum(1 / takes(cost, factor) for factor in slowdowns)
+    idle = takes(cost, 1.0) / len(slowdowns)
+    return int(seconds / (busy / 8 + idle * 7 / 8 if leaves else busy))
+
+
+def warm() -> None:
+    """Have everything compiled and loaded that the first sample of a balancer would otherwise wait for."""
+    for count in (2, 20):
+        balancer = BlockingRate()
+        balancer.start(count)
+        for at in range(1, 4):
+            blocked = np.linspace(0.1, 0.5, count) * at
+            balancer.observe(Sample(float(at), blocked, np.ones(count, dtype=np.bool_), 100 * at))

@@ -29,6 +29,7 @@ class Work:
     multiplies: int = 0
 
     def __call__(self, item: int) -> int:
+        """The item, after the time that this worker takes for it."""
         factor = self.slowdowns[_number()] if self.until is None or item < self.until else 1.0
         if self.multiplies:
             multiply(int(self.multiplies * factor))

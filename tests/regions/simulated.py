@@ -44,8 +44,8 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of it. ``merged`` has the time at which each frame left; ``weights`` and ``blocked`` have a row per period,
-    and ``clusters`` one per sample."""
+    """What came of it. ``merged`` has the time at which each frame left; ``weights`` and ``blocked`` have a row per
+    period, and ``clusters`` one per sample."""
 
     total_time: float
     merged: F64
@@ -72,6 +72,7 @@ def simulate(
     frames: int = 0,
     seed: int = 1,
     keep_clusters: bool = False,
+    counts: bool = True,
 ) -> Run:
     """Run for so many periods, or until so many frames have been merged."""
     count = region.connections
@@ -94,7 +95,7 @@ def simulate(
         if done and (periods or state.time <= at):
             break
         alive = np.array(region.alive(at)) if region.alive else np.ones(count, dtype=np.bool_)
-        weights = balancer.observe(Sample(at, cumulative, alive))
+        weights = balancer.observe(Sample(at, cumulative, alive, state.sent if counts else None))
         history.append(weights)
         if keep_clusters:
             clusters.append(balancer.view().clusters)

@@ -39,6 +39,44 @@ def test_the_size_of_a_frame(costs: dict[int, float], tuples: int) -> None:
     assert TARGET * 10 == SLOWEST
 
 
+@pytest.mark.parametrize(
+    ("costs", "ahead"),
+    [
+        ({0: 1e-8}, 64),
+        ({0: 1e-7}, 20),
+        ({0: 1e-4}, 4),
+        ({0: 0.5}, 2),
+        ({0: 1e-4, 1: 1e-2}, 40),
+    ],
+    ids=[
+        "no more than so many",
+        "many where the largest frame is done in no time",
+        "four frames of the target",
+        "two where each takes long",
+        "many small frames for who is fast beside a slow worker",
+    ],
+)
+def test_frames_a_worker_has_at_once(costs: dict[int, float], ahead: int) -> None:
+    sizing = settled(costs)
+    assert sizing.ahead(0) == ahead
+    assert all(sizing.ahead(connection) == 2 for connection in costs if costs[connection] > 0.005)
+    assert sizing.ahead(99) == 4  # nothing is known of it yet
+
+
+@pytest.mark.parametrize(
+    ("cost", "size", "most_tuples", "at_hand"),
+    [(1e-6, 10, 10_000, 20_000), (0.5, 10, 10_000, 64), (0.5, 10**6, 10_000, 4), (0.5, 10, 10, 40)],
+    ids=["four frames", "dear tuples, one a frame", "large ones", "where only small frames are allowed"],
+)
+def test_tuples_to_read_before_they_are_needed(cost: float, size: int, most_tuples: int, at_hand: int) -> None:
+    sizing = Sizing(most_tuples, 10**6)
+    assert sizing.at_hand == 4
+    for _ in range(20):
+        sizing.sent(sizing.tuples, size * sizing.tuples)
+        sizing.answered(0, sizing.tuples, cost * sizing.tuples)
+    assert sizing.at_hand == at_hand
+
+
 def test_large_tuples_limit_a_frame_by_its_bytes() -> None:
     assert settled({0: 1e-7}, size=10_000, most_bytes=100_000).tuples == 10
 

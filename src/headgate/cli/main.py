@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from headgate.cli.demo import demo
 from headgate.cli.plan import plan
 from headgate.cli.racing import race
+from headgate.cli.region_demo import region_demo
 from headgate.cli.show import plain
 from headgate.cli.state import state
 from headgate.cli.top import top
@@ -117,6 +118,7 @@ def headgate(
     \b
     Start here:
       headgate demo
+      headgate region-demo
       headgate top ckpt
       headgate state ckpt --key the
       headgate plan stats.csv --planner mixed --slots 8
@@ -127,6 +129,7 @@ def headgate(
 
 app.command("plan")(plan)
 app.command("demo")(demo)
+app.command("region-demo")(region_demo)
 app.command("race")(race)
 app.command("state")(state)
 app.command("top")(top)

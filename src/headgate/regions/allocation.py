@@ -1,12 +1,12 @@
 """Minimax separable resource allocation: share out units so that the worst-off connection is as well off as can be.
 
 Problem         minimise max F_j(w_j) with sum w_j = R and m_j <= w_j <= M_j, in whole units (section 5.2)
-Inputs          F_j at 0..R, non-decreasing; the bounds; what to prefer among equals
+Inputs          F_j at 0..R, zero or more and non-decreasing; the bounds; what to prefer among equals
 Guarantee       exact. Equal values are shared out so that nobody is further above the preferred weight than need be;
                 what is left goes to the first connections. Both methods give the same weights, not only the same value
-Time, space     ``fox``: O(N + R log N). ``select``: O(N R) by selection, in a few passes over the matrix
-First appeared  Fox (1966) as ``fox``; ``select`` is the idea of Frederickson and Johnson (1982), that the units handed
-                out are the R - sum m_j smallest values of the matrix, without their reduction of the search space
+Time, space     ``fox``: O(N + R log N). ``select``: O(N log R) for each of the at most 63 bits of a value, and
+                O(R log R) for units of equal value
+First appeared  Fox (1966) as ``fox``; Galil and Megiddo (1979) search for the value, as ``select`` does
 Deviations      the paper does not say what happens to equal values. They are the rule, not the exception: below their
                 knees all functions are zero, and the first connection would get everything
 Backfires       where functions are flat, the preference decides alone
@@ -18,12 +18,12 @@ import heapq
 
 import numpy as np
 
-from headgate.arrays import F64, I64
+from headgate.arrays import F64, I64, compiled
 from headgate.errors import InputError
 
 
 def fox(functions: F64, units: int, least: I64, most: I64, prefer: I64) -> I64:
-    """Hand out one unit at a time, always where it does least harm: the yardstick for :func:`select`.
+    """Hand out one unit at a time, always where it does least harm: what :func:`select` is measured by.
 
     ``functions`` has a row per connection with its values at 0, 1, ..., non-decreasing. The maximum also counts the
     values at ``least``, which no choice can avoid.
@@ -43,21 +43,62 @@ def fox(functions: F64, units: int, least: I64, most: I64, prefer: I64) -> I64:
 
 
 def select(functions: F64, units: int, least: I64, most: I64, prefer: I64) -> I64:
-    """The same weights as :func:`fox`, found by selecting the smallest values of all functions together."""
+    """The same weights as :func:`fox`: a binary search for the value up to which everybody can be served."""
     _check(functions, units, least, most)
     left = units - int(least.sum())
     if left == 0:
         return least.copy()
-    steps = np.arange(functions.shape[1])
-    open_to = (steps > least[:, None]) & (steps <= most[:, None])
-    level = np.partition(functions[open_to], left - 1)[left - 1]
-    below = open_to & (functions < level)
-    weights: I64 = least + below.sum(axis=1)
-    left -= int(below.sum())
-    at, step = np.nonzero(open_to & (functions == level))  # by connection, then ascending: each its next steps
-    order = np.lexsort((at, step - prefer[at]))[:left]
+    below, level = _level(functions, least, most, left)
+    upto = _count(functions, least, most, level)
+    weights: I64 = least + below
+    tied = upto - below
+    at = np.repeat(np.arange(len(weights)), tied)
+    step = weights[at] + 1 + np.arange(len(at)) - np.repeat(np.cumsum(tied) - tied, tied)
+    order = np.lexsort((at, step - prefer[at]))[: left - int(below.sum())]
     weights += np.bincount(at[order], minlength=len(weights))
     return weights
+
+
+@compiled
+def _level(functions: F64, least: I64, most: I64, left: int) -> tuple[I64, float]:
+    """The highest value that is handed out, and how many units of each connection lie below it.
+
+    Values of zero or more are in the order of their bits, so that halving the range of bits finds the value exactly.
+    """
+    ends = np.zeros(2)
+    for at in range(len(functions)):
+        ends[1] = max(ends[1], functions[at, most[at]])
+    bits = ends.view(np.int64)
+    low, high = bits[0], bits[1]  # at or below high there are enough units
+    probe = np.zeros(1, dtype=np.int64)
+    while low < high:
+        probe[0] = low + (high - low) // 2
+        if _count(functions, least, most, probe.view(np.float64)[0]).sum() >= left:
+            high = probe[0]
+        else:
+            low = probe[0] + 1
+    probe[0] = high
+    level = probe.view(np.float64)[0]
+    if high == 0:
+        return np.zeros_like(least), level
+    probe[0] = high - 1
+    return _count(functions, least, most, probe.view(np.float64)[0]), level
+
+
+@compiled
+def _count(functions: F64, least: I64, most: I64, level: float) -> I64:
+    """How many further units each connection can take without exceeding the level."""
+    counts = np.zeros_like(least)
+    for at in range(len(functions)):
+        low, high = least[at], most[at]
+        while low < high:
+            middle = (low + high + 1) // 2
+            if functions[at, middle] <= level:
+                low = middle
+            else:
+                high = middle - 1
+        counts[at] = low - least[at]
+    return counts
 
 
 def _offer(functions: F64, at: int, step: int, prefer: I64) -> tuple[float, int, int]:

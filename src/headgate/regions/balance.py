@@ -28,12 +28,14 @@ class Sample:
 
     ``at`` is the time of the sample in seconds since the region began, on a clock that never goes back. ``blocked`` is
     the time in seconds, since then too, for which the splitter could not go on because of each connection. It never
-    falls. ``alive`` says which connections can be given work now.
+    falls. ``alive`` says which connections can be given work now. ``sent`` is how many tuples the splitter has sent
+    since then, over all connections; None where it does not count.
     """
 
     at: float
     blocked: NDArray[np.float64]
     alive: NDArray[np.bool_]
+    sent: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

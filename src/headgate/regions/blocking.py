@@ -2,10 +2,10 @@
 
 Problem         share out an ordered parallel region's load so that no worker holds up the others, with nothing to look
                 at but the time for which the splitter waited for each connection
-Inputs          one sample per period: cumulative waiting time and life per connection
-Guarantee       weights sum to 1000 over the living and are 0 for the dead; deterministic; as long as the same connections
-                live, a weight falls at most to a quarter and rises at most to its double and 1 % in a period. No
-                guarantee of throughput: docs/algorithms/blocking-rate.md has figures
+Inputs          one sample per period: cumulative waiting time and life per connection, and how much was sent in all
+Guarantee       weights sum to 1000 over the living and are 0 for the dead; deterministic; as long as the same live, a
+                weight falls at most to a quarter and rises at most to its double and 1 % in a period. No guarantee of
+                throughput: docs/algorithms/blocking-rate.md has figures
 Time, space     O(N R) a sample, R = 1000, and O(N^2); O(N R) memory
 First appeared  Schneider et al., blocking-rate, section 5 (Middleware 2016)
 Deviations      functions are of the drag b / (1 - b), a straight line beyond the knee, and one value is used at all
@@ -13,12 +13,12 @@ Deviations      functions are of the drag b / (1 - b), a straight line beyond th
                 that bound, not 0, is what a draftee learns, so that equal workers stay equal where the paper's draft
                 leader drops to 0. Exploration scales a whole function down and takes that back when it fails, where
                 the paper wears down the data beyond the weight; it slows down where it failed and starts afresh where
-                it paid. Blame goes by what is known of a connection, then by the clock. Clusters from 16 connections
-                on, not from 32
+                it paid; who rests at 0 is probed now and then. Blame goes by what is known of a connection, then by
+                the clock. Clusters from 4 connections on, not from 32
 Backfires       a load that leaves is found out late where exploring failed often, at worst 32 times as late. Waits for
                 frames sent at old weights are blamed on the new ones: with buffers worth many periods of a slow
-                worker's time, its weight falls too low at first, and from 0 it comes back slowly. Members of a cluster
-                that recover alone are held back by the others
+                worker's time, its weight falls too low at first, and from 0 it may come back only with the next probe.
+                Members of a cluster that recover alone are held back by the others
 
 One sample goes through these steps:
 
@@ -43,9 +43,10 @@ from headgate.regions.functions import FAINT, Functions
 DECAY = 0.10
 """Section 5.4: how much less is believed each period of a connection that does not lead."""
 
-POOLING = 16
-"""From so many connections on, those that are alike learn together. Section 6.6 has 32; with 16, half of them 100 times
-slower, it is what makes slow workers explore together rather than one after the other, each at the cost of all."""
+POOLING = 4
+"""From so many connections on, those that are alike learn together. Section 6.6 has 32. Where half are 100 times slower
+it is what makes slow workers explore together rather than one after the other, each at the cost of all: eight workers
+settle in 15 periods rather than in 30 to 50."""
 
 FALL = 4
 """A weight falls at most to this part of itself in a period: one odd sample cannot take a worker out, and a worker that
@@ -64,6 +65,10 @@ is the bottleneck (footnote 2)."""
 LEAST_OPEN = 1e-6
 """The least fraction of a period in which the splitter is taken to have sent: a region that stands still has a finite
 drag."""
+
+LEAST_KNOWN = 1e-3
+"""The least fraction of a period in which the splitter did not wait that is taken for what sending costs: below that it
+is the clock's resolution and the scheduler's whim."""
 
 BLAMED = 0.05
 """A connection is blamed only from this share of the waiting on: less is jitter."""
@@ -93,6 +98,11 @@ BETTER = 0.99
 DESPAIR = 0.5
 """The least hope for a connection that has weight: its share grows at most by the inverse in a period, and the leader's
 falls accordingly."""
+
+PROBE = 64
+"""After so many periods with living connections at weight 0, all of these get a unit for one period. Nothing can be
+learnt at 0, and what was learnt last may be long out of date; hope alone could take hundreds of periods. Where a unit
+is too much it may cost more than half of the throughput while it lasts: one to two percent on the whole."""
 
 TRY = 0.9
 """At small weights hope must reach a whole further unit, w / (w + 1), and this much further."""
@@ -145,7 +155,11 @@ class BlockingRate:
         self._clusters: I64 = np.arange(connections)
         self._blocked = np.zeros(connections)
         self._at = 0.0
+        self._sent: int | None = 0
+        self._rate: float | None = None
+        self._send_cost = np.inf
         self._drag = 0.0
+        self._resting = 0
         return self._weights.copy()
 
     def observe(self, sample: Sample) -> I64:
@@ -169,11 +183,34 @@ class BlockingRate:
         """The fraction of the period waited for each connection; None where no time has passed."""
         lasted = sample.at - self._at
         waited = np.maximum(sample.blocked - self._blocked, 0.0)
+        before, self._sent = self._sent, sample.sent
         self._at, self._blocked = sample.at, sample.blocked.copy()
         if lasted <= 0:
             return None
         self._rates = np.minimum(waited / lasted, 1.0)
+        if sample.sent is not None and before is not None:
+            self._rate = max(sample.sent - before, 1) / lasted
         return self._rates
+
+    def _open(self, waiting: float) -> float:
+        """The fraction of the period in which the splitter sent.
+
+        The time it did not wait, on a quiet machine. But where it waits nearly always, as behind slow workers, little
+        is left, and most of that belongs to the scheduler, or to a source that had nothing to send. So where it is
+        known how much was sent, it is that times the least that sending was seen to cost. When that falls, so does the
+        unit of the drag, and what was learnt is brought to the new one.
+        """
+        if self._rate is None:
+            return max(1.0 - waiting, LEAST_OPEN)
+        cost = max(1.0 - waiting, LEAST_KNOWN) / self._rate
+        if cost < self._send_cost:
+            by = self._send_cost / cost
+            self._send_cost = cost
+            if by < np.inf:
+                self._functions.rescale(by)
+                self._drag = by * (1.0 + self._drag) - 1.0
+                self._carried /= by
+        return self._rate * self._send_cost
 
     def _learn(self, waits: F64, alive: Bool) -> None:
         functions, weights = self._functions, self._weights
@@ -182,7 +219,7 @@ class BlockingRate:
         waiting = min(float(waits.sum()), 1.0)
         if waiting < CALM:
             return
-        is_open = max(1.0 - waiting, LEAST_OPEN)
+        is_open = self._open(waiting)
         drag = waiting / is_open
         own = _own_drag(waits, weights) / is_open
         leads = self._blame(waits, waiting, own, drag)
@@ -243,9 +280,15 @@ class BlockingRate:
             hope = blamed[self._clusters]
             prefer = (np.bincount(self._clusters, now) / sizes).astype(np.int64)[self._clusters]
         least = np.where(alive, now // self.tuning.fall, 0)
+        self._resting = self._resting + 1 if (now[alive] == 0).any() else 0
+        if self._resting > PROBE and self.tuning.decay is not None:
+            least = np.where(alive, np.maximum(least, 1), 0)
+            self._resting = 0
         most = np.where(alive, np.minimum(now * self.tuning.rise + STEP, RESOLUTION), 0)
         if most.sum() < RESOLUTION:  # so few are left that they cannot take all of it in one step
             most = np.where(alive, RESOLUTION, 0)
+        if least.sum() > RESOLUTION:  # more connections than units
+            least = np.zeros_like(least)
         return select(curves * hope[:, None], RESOLUTION, least, most, prefer)
 
     def _grouped(self, curves: F64) -> I64:
@@ -260,9 +303,9 @@ class BlockingRate:
 def _own_drag(waits: F64, weights: I64) -> F64:
     """How much of the waiting each connection would have made alone.
 
-    While the splitter waits long for a frame of one worker, the others empty their buffers and stand idle; then it sends
-    as fast as they can take, and waits for them, too, though they are not the bottleneck. So of the waits for others,
-    frame by frame, only what is not much longer than its own waits counts for a connection.
+    While the splitter waits long for a frame of one worker, the others empty their buffers and stand idle; then it
+    sends as fast as they can take, and waits for them, too, though they are not the bottleneck. So of the waits for
+    others, frame by frame, only what is not much longer than its own waits counts for a connection.
     """
     each = np.divide(waits, weights, out=np.zeros_like(waits), where=weights > 0)
     reach = BURST * each[:, None]

@@ -33,16 +33,18 @@ factor of 5), far more than what sampling makes of equal workers (some percent).
 
 
 def distances(functions: F64) -> F64:
-    """Section 5.3's distance between every two functions, a row per function."""
-    steps = np.arange(functions.shape[1])
+    """Section 5.3's distance between every two functions, a row per function.
+
+    The knee is where the first rise, drawn back to zero, begins, and the value there is that of the first whole unit
+    beyond: the value at the first weight that blocks depends on where between two weights the knee happens to be.
+    """
+    rows = np.arange(len(functions))
     blocking = functions > DELTA
-    knee = np.where(blocking.any(axis=1), blocking.argmax(axis=1), steps[-1])
-    at_knee = functions[np.arange(len(functions)), knee]
-    marks = np.log(
-        np.stack(
-            [np.maximum(knee, 1).astype(np.float64), np.maximum(at_knee, DELTA), np.maximum(functions[:, -1], DELTA)]
-        )
-    )
+    first = np.where(blocking.any(axis=1), blocking.argmax(axis=1), functions.shape[1] - 1)
+    next_one = np.minimum(first + 1, functions.shape[1] - 1)
+    rise = np.maximum(functions[rows, next_one] - functions[rows, next_one - 1], DELTA)
+    knee = np.clip(first - functions[rows, first] / rise, 1 / RESOLUTION, RESOLUTION)
+    marks = np.log(np.stack([knee, rise, np.maximum(functions[:, -1], DELTA)]))
     apart = np.abs(marks[:, :, None] - marks[:, None, :])
     apart[1:] *= ALPHA
     return np.asarray(apart.max(axis=0), dtype=np.float64)
@@ -61,10 +63,10 @@ def clusters(functions: F64, apart: float = APART) -> I64:
 
 
 def pooled(functions: F64, evidence: F64, members: I64) -> F64:
-    """Each function replaced by its cluster's: the mean of its members, weighted with their evidence."""
-    merged = functions.copy()
-    for cluster in range(int(members.max(initial=-1)) + 1):
-        rows = np.flatnonzero(members == cluster)
-        if len(rows) > 1:
-            merged[rows] = np.average(functions[rows], axis=0, weights=evidence[rows])
-    return merged
+    """Each function replaced by its cluster's: the mean of its members, weighted with their evidence, never falling.
+
+    Weights differ from value to value, so the mean of functions that rise may fall.
+    """
+    belongs = (members == np.arange(members.max(initial=-1) + 1)[:, None]).astype(np.float64)
+    means = (belongs @ (functions * evidence)) / (belongs @ evidence)
+    return np.maximum.accumulate(means[members], axis=1)

@@ -16,9 +16,6 @@ from typing import Any
 
 from headgate.regions.ledger import Entry
 
-FRAMES_AT_HAND = 4
-"""Frames of items that are read before they are needed, so that feeder and pump seldom wait for each other."""
-
 _END = object()
 
 
@@ -100,8 +97,8 @@ class Inlet:
             self._ended = True
             self._bell.ring()
 
-    def cut(self, most: int) -> list[Any]:
-        """The next items, at most so many; none where there are none yet. Asks the feeder for as many again."""
+    def cut(self, most: int, at_hand: int) -> list[Any]:
+        """The next items, at most so many; none where there are none yet. Asks the feeder to have so many at hand."""
         items = self._held[:most]
         del self._held[: len(items)]
         if not items:
@@ -109,7 +106,7 @@ class Inlet:
             items = self._held[:most]  # the feeder may have come in between, and not have rung
             del self._held[: len(items)]
         with self._room:
-            self._capacity = FRAMES_AT_HAND * most
+            self._capacity = at_hand
             self._room.notify()
         return items
 

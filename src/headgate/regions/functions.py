@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from headgate.arrays import F64, I64, Bool
+from headgate.arrays import F64, I64, Bool, compiled
 from headgate.regions.balance import RESOLUTION
 
 FADING = 0.5
@@ -65,19 +65,23 @@ class Functions:
 
     ``evidence`` says how much measured data a value rests on; without any, a value is an upper bound. ``hope`` is what
     a function is multiplied by where weights are shared out: exploration makes it fall (section 5.4), being to blame
-    brings it back to 1.
+    brings it back to 1. ``fitted`` keeps the functions, save those that are ``stale``.
     """
 
     connections: int
     raw: F64 = field(init=False)
     hope: F64 = field(init=False)
     evidence: F64 = field(init=False)
+    fitted: F64 = field(init=False)
+    stale: Bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.raw = np.full((self.connections, RESOLUTION + 1), np.inf)
         self.raw[:, 0] = 0.0
         self.hope = np.ones(self.connections)
-        self.evidence = np.zeros((self.connections, RESOLUTION + 1))
+        self.evidence = np.zeros_like(self.raw)
+        self.fitted = np.zeros_like(self.raw)
+        self.stale = np.ones(self.connections, dtype=np.bool_)
 
     @property
     def measured(self) -> Bool:
@@ -88,7 +92,13 @@ class Functions:
         """Nothing is known of these any more."""
         self.raw[which, 1:] = np.inf
         self.evidence[which] = 0.0
+        self.stale[which] = True
         self.hope[which] = 1.0
+
+    def rescale(self, by: float) -> None:
+        """The unit of the drag has become smaller: the splitter could have sent so many times more when not waiting."""
+        self.raw[:, 1:] = by * (1.0 + self.raw[:, 1:]) - 1.0
+        self.stale[:] = True
 
     def may_have(self, weights: I64, drag: float) -> Bool:
         """Which connections may have this drag at these weights by what is known of them."""
@@ -109,29 +119,23 @@ class Functions:
         before = np.where(np.isfinite(self.raw[rows]), self.raw[rows], told)
         self.raw[rows] = before + pull * (told - before)
         self.evidence[rows] = kept + fresh
+        self.stale[rows] = True
         self.hope[rows] += share[rows] * (1.0 - self.hope[rows])
 
     def bound(self, which: Bool, weights: I64, drag: float) -> None:
         """These connections did not block at their weights while the region had this drag: they have no more."""
         rows = np.flatnonzero(which & (weights > 0))
-        if not len(rows):
-            return
-        told = line(weights[rows].astype(np.float64), np.full(len(rows), drag))
-        kept = self.evidence[rows] * FADING
-        pull = REACH / (REACH + kept)
-        before = self.raw[rows]
-        lower = told < before
-        start = np.where(np.isfinite(before), before, told)
-        self.raw[rows] = np.where(lower, start + pull * (told - start), before)
+        self.stale[rows] |= _lower(self.raw, self.evidence, rows, weights, drag)
 
     def curves(self) -> F64:
-        """The functions, before hope: finite, non-decreasing, zero at 0. Where nothing is known, the mean of the rest."""
-        raw = self.raw.copy()
-        unknown = np.isinf(raw[:, -1])
-        if unknown.all():
-            return np.zeros_like(raw)
-        raw[unknown] = raw[~unknown].mean(axis=0)
-        return monotone(raw, self.evidence + FAINT)
+        """The functions, before hope: finite, non-decreasing, zero at 0. The unknown get the mean of the others."""
+        unknown = np.isinf(self.raw[:, -1])
+        rows = np.flatnonzero(self.stale & ~unknown)
+        self.fitted[rows] = monotone(self.raw[rows], self.evidence[rows] + FAINT)
+        self.stale[rows] = False
+        if unknown.any():
+            self.fitted[unknown] = 0.0 if unknown.all() else self.fitted[~unknown].mean(axis=0)
+        return self.fitted
 
 
 def monotone(raw: F64, evidence: F64) -> F64:
@@ -139,7 +143,26 @@ def monotone(raw: F64, evidence: F64) -> F64:
 
     One regression serves all rows: each is lifted above the one before, so that no two are pooled.
     """
+    if not len(raw):
+        return raw
     lift = (raw.max() + 1.0) * np.arange(len(raw))[:, None]
     fitted = isotonic_regression((raw + lift).ravel(), weights=evidence.ravel()).x.reshape(raw.shape) - lift
     fitted[:, 0] = 0.0
     return np.maximum.accumulate(np.maximum(fitted, 0.0), axis=1)
+
+
+@compiled
+def _lower(raw: F64, evidence: F64, rows: I64, weights: I64, drag: float) -> Bool:
+    """Bring values down towards the line of each row's bound, all the way without evidence; which rows changed."""
+    changed = np.zeros(len(rows), dtype=np.bool_)
+    for at in range(len(rows)):
+        row = rows[at]
+        steep = (1.0 + drag) / weights[row]
+        for step in range(1, raw.shape[1]):
+            told = max(steep * step - 1.0, 0.0)
+            before = raw[row, step]
+            if told < before:
+                kept = evidence[row, step] * FADING
+                raw[row, step] = told if kept == 0.0 else before + REACH / (REACH + kept) * (told - before)
+                changed[at] = True
+    return changed

@@ -26,10 +26,6 @@ MAX_FRAME_BYTES = 256 * 1024 * 1024
 WINDOW_BYTES = 64 * 1024 * 1024
 """Bytes of items and results in the region, beyond which nothing new is let in."""
 
-AHEAD = 4
-"""Frames that a worker has at once: one it works on, one on its way in, and two for the time until a result has come
-back. Kernel buffers would hold hundreds of small frames, and blocking would tell of a slow worker seconds too late."""
-
 LEAST_WINDOW = 4_096
 """Tuples in the region at least, where the window is not set: a worker a hundred times slower than eight others holds
 them up only after eight hundred tuples."""
@@ -104,8 +100,9 @@ class Options:
     window: int | None = None
     """Tuples in the region, from read to taken, at the most. Where None, as many as keep every worker busy, twice."""
     window_bytes: int = WINDOW_BYTES
-    ahead: int | None = AHEAD
-    """Frames a worker may have unanswered; waiting for one counts as blocking. None or 0: kernel buffers only."""
+    ahead: int | Literal["auto"] | None = "auto"
+    """Frames a worker may have unanswered; waiting for one counts as blocking. "auto": as many as it does in a moment
+    (``sizing.IN_HAND``), at least two. None or 0: kernel buffers only."""
     send_buffer: int | None = None
     """Bytes of SO_SNDBUF here; the system's choice where None."""
     receive_buffer: int | None = None
@@ -134,10 +131,11 @@ class Options:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            if value is None and name in _MAY_BE_NONE:
+            if (value is None and name in _MAY_BE_NONE) or (name == "ahead" and value == "auto"):
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST_TUPLES:
-                raise LimitsError.parameter("region", name, f"a whole number from {least} to {MOST_TUPLES}", value)
+                wanted = f"a whole number from {least} to {MOST_TUPLES}" + (', or "auto"' if name == "ahead" else "")
+                raise LimitsError.parameter("region", name, wanted, value)
         for name in ("period", "deadline", "hang"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):

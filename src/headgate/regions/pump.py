@@ -27,7 +27,7 @@ from headgate.regions.balance import Balancer, Sample, shares
 from headgate.regions.ends import Bell, Inlet, Outlet
 from headgate.regions.frames import Kind, encode
 from headgate.regions.ledger import Entry, Ledger
-from headgate.regions.options import AHEAD, LEAST_WINDOW, Counters, Options, Progress
+from headgate.regions.options import LEAST_WINDOW, Counters, Options, Progress
 from headgate.regions.processes import GRACE, LAST_BREATH
 from headgate.regions.roster import Member, Roster, State
 from headgate.regions.sizing import Sizing
@@ -59,10 +59,10 @@ class Pump:
         if options.window is not None:  # a small window is shared out, or one worker would have it all
             most = max(1, min(most, options.window // (2 * count)))
         self._sizing = Sizing(most, options.frame_bytes)
+        self._everybody = range(count)
         self._ledger = Ledger()
         self._weights = balancer.start(count)
         self._turns = Turns(self._weights)
-        self._ahead = options.ahead or None
         self._blocked = np.zeros(count)
         self._sent = np.zeros(count, dtype=np.int64)
         self._answered = np.zeros(count, dtype=np.int64)
@@ -74,6 +74,7 @@ class Pump:
         self._charged: int | None = None
         """The connection that the present wait is charged to."""
         self._since = 0.0
+        """When that wait began: what the pump does between two waits is sending and receiving."""
         self._began = self._sampled = time.monotonic()
         self._sampled_blocked = self._blocked.copy()
         self._sampled_delivered = 0
@@ -129,7 +130,7 @@ class Pump:
             self._bell.close()
 
     def _loop(self) -> None:
-        last = self._since = time.monotonic()
+        last = time.monotonic()
         while not self._closing:
             now = time.monotonic()
             wake_at = min(self._roster.due(now), self._check_desertion(now))
@@ -166,10 +167,9 @@ class Pump:
         return now if self._gathered else self._open_at
 
     def _charge(self, now: float) -> None:
-        """The wait since the last call belongs to whom it was set down for."""
+        """The wait that ends now belongs to whom it was set down for."""
         if self._charged is not None:
             self._blocked[self._charged] += now - self._since
-        self._since = now
 
     def _handle(self, events: list[tuple[int, int]], now: float) -> None:
         for descriptor, _ in events:
@@ -260,6 +260,7 @@ class Pump:
                 self._next, self._turn = None, -1
             elif self._turn >= 0:
                 self._charged = self._turn
+                self._since = time.monotonic()
                 return
 
     def _following(self) -> Entry | None:
@@ -279,17 +280,16 @@ class Pump:
         wanted = self._sizing.tuples
         tuples, size = self._outlet.taken()
         self._ledger.taken(tuples, size)
-        window = self._options.window or max(
-            LEAST_WINDOW, 2 * (self._ahead or AHEAD) * len(self._roster.members) * wanted
-        )
+        window = self._options.window or max(LEAST_WINDOW, 2 * wanted * sum(map(self._ahead, self._everybody)))
         room = window - self._ledger.tuples
         if room < min(wanted, window) or (self._ledger.size >= self._options.window_bytes and self._ledger.tuples):
             self._outlet.pump_waits = True
             if self._outlet.waiting:
                 self._charged = self._ledger.oldest()
+                self._since = time.monotonic()
             return None
         self._outlet.pump_waits = False
-        items = self._inlet.cut(wanted)
+        items = self._inlet.cut(wanted, self._sizing.at_hand)
         return self._packed(items) if items else None
 
     def _packed(self, items: list[object]) -> Entry | None:
@@ -325,7 +325,7 @@ class Pump:
         if connection is None or not connection.clear:
             return False
         number = member.number
-        if self._ahead is not None and self._ledger.outstanding(number) >= self._ahead:
+        if self._options.ahead and self._ledger.outstanding(number) >= self._ahead(number):
             return False
         try:
             accepted = connection.offer(entry.data)
@@ -338,6 +338,11 @@ class Pump:
         if not accepted or not connection.clear:
             self._epoll.modify(connection.fileno(), select.EPOLLIN | select.EPOLLOUT)
         return accepted
+
+    def _ahead(self, number: int) -> int:
+        """Frames this worker may have unanswered, where that is limited at all."""
+        ahead = self._options.ahead
+        return ahead if isinstance(ahead, int) and ahead else self._sizing.ahead(number)
 
     def _reroute(self, blocked: Member) -> bool:
         """Try the others in their order, once around."""
@@ -375,7 +380,8 @@ class Pump:
 
     def _sample(self, now: float) -> None:
         alive = np.array(self._roster.alive())
-        self._weights = self._balancer.observe(Sample(now - self._began, self._blocked.copy(), alive))
+        sent = int(self._sent.sum())
+        self._weights = self._balancer.observe(Sample(now - self._began, self._blocked.copy(), alive, sent))
         self._reweigh()
         elapsed = now - self._sampled
         rates: NDArray[np.float64] = (self._blocked - self._sampled_blocked) / elapsed
