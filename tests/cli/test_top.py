@@ -91,12 +91,19 @@ def test_the_pace_must_make_sense(store: Any, value: str) -> None:
     assert result.stderr.startswith("headgate: --every must be ")
 
 
+def _heed_interrupts() -> None:
+    """Tests that run in the background of a script inherit that interrupts are ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_it_follows_and_ends_with_an_interrupt(make_store: Any) -> None:
     made = make_store()
     made.batch(["the"])
     program = Path(sys.executable).with_name("headgate")
     command = [str(program), "top", str(made.root), "--every", "0.1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_interrupts
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("wordcount: running: process ")
         assert process.stdout.readline().startswith("batch 0: 1 rows in ")
