@@ -368,6 +368,7 @@ if __name__ == "__main__":
     tasks = [open(f"/proc/self/task/{t}/children").read().split() for t in os.listdir("/proc/self/task")]
     print(*itertools.chain(*tasks), flush=True)
     if sys.argv[1] == "interrupt":
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, in the background of a script
         threading.Timer(0.2, os.kill, (me, signal.SIGINT)).start()
         try:
             for _ in stream:
