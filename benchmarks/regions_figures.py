@@ -2,7 +2,7 @@
 
     python benchmarks/regions_figures.py                    some twenty minutes
     python benchmarks/regions_figures.py --figure 8 10      some of them
-    python benchmarks/regions_figures.py --quick            fewer workers, shorter runs
+    python benchmarks/regions_figures.py --quick            fewer workers, shorter runs, files with -quick
 
 Every run checks its results: complete, in order, each once. Alternatives are compared within one sitting; a machine
 that is busy with other things makes the ratios noisy and the seconds meaningless.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from regions_depth import figure5, figure8, figure12
@@ -44,6 +45,8 @@ def main() -> None:
         print(f"figure {name}", flush=True)
         began = time.perf_counter()
         report = FIGURES[name](options.quick)
+        if options.quick:
+            report = replace(report, name=f"{report.name}-quick")
         path = report.write(options.out)
         held = sum(claim.holds for claim in report.claims)
         print(
