@@ -30,14 +30,15 @@ ROBIN_SECONDS = 6.0
 """Round-robin is run on so few items that it takes about this long, and its time is scaled up."""
 
 
-def sweep(workers: Sequence[int], factor: float, costs: Mapping[int, tuple[float, float]], *, leaves: bool) -> Runs:
-    """Half of the workers slower: all four alternatives at every number of workers."""
+def sweep(
+    workers: Sequence[int], factor: float, costs: Mapping[int, tuple[float, float]], *, leaves: bool, periods: int
+) -> Runs:
+    """Half of the workers slower: all four alternatives, at every number of workers, for so many periods of Oracle*."""
     runs: Runs = {}
     for count in workers:
         cost, period = costs[count]
         slowdowns = loaded(count, count // 2, factor)
-        length = period * (RECOVERY_PERIODS if leaves else PERIODS)
-        items = items_for(length, cost, slowdowns, leaves=leaves)
+        items = items_for(periods * period, cost, slowdowns, leaves=leaves)
         setting = Setting(work=Work(cost, slowdowns, items // 8 if leaves else None), items=items, period=period)
         slow_part = items / 8 if leaves else items
         robin_takes = slow_part * cost * factor / count
@@ -72,7 +73,7 @@ def figure9(quick: bool) -> Report:
     """Half of the workers 10 times slower, medium cost."""
     workers = (2, 4) if quick else (2, 4, 8, 16)
     costs = dict.fromkeys(workers, (0.002, 0.1))
-    static, dynamic = (sweep(workers, 10.0, costs, leaves=leaves) for leaves in (False, True))
+    static, dynamic = (sweep(workers, 10.0, costs, leaves=leaves, periods=PERIODS) for leaves in (False, True))
     still, moving = times(static), times(dynamic)
     gain = [plain / ours for plain, ours in zip(still[ROBIN], still[ADAPTIVE], strict=True)]
     ends = _ends(dynamic)
@@ -105,7 +106,7 @@ def figure9(quick: bool) -> Report:
         dynamic,
         workers,
         "2 ms an item at every number of workers.",
-        f"period 0.1 s; Oracle* takes about {PERIODS} periods (static) or {RECOVERY_PERIODS} (dynamic)",
+        f"period 0.1 s; Oracle* takes about {PERIODS} periods",
     )
 
 
@@ -127,7 +128,8 @@ def _final_claim(ends: Sequence[float]) -> Claim:
 def figure10(quick: bool) -> Report:
     """Half of the workers 100 times slower, heavy cost."""
     workers = (2, 4) if quick else (2, 4, 8, 16)
-    static, dynamic = (sweep(workers, 100.0, HEAVY, leaves=leaves) for leaves in (False, True))
+    static = sweep(workers, 100.0, HEAVY, leaves=False, periods=PERIODS)
+    dynamic = sweep(workers, 100.0, HEAVY, leaves=True, periods=RECOVERY_PERIODS)
     still, moving = times(static), times(dynamic)
     gain = [plain / ours for plain, ours in zip(still[ROBIN], still[ADAPTIVE], strict=True)]
     later = [plain / ours for plain, ours in zip(moving[ROBIN], moving[ADAPTIVE], strict=True)]
@@ -243,7 +245,7 @@ def _picture(groups: Mapping[str, Runs], final: Runs) -> Figure:
 def figure13(quick: bool) -> Report:
     """Clustering on: 32 and 64 workers, half 100 times slower, dynamic."""
     workers = (16,) if quick else (32, 64)
-    runs = sweep(workers, 100.0, HEAVY, leaves=True)
+    runs = sweep(workers, 100.0, HEAVY, leaves=True, periods=PERIODS)
     relative = times(runs)
     gain = [plain / ours for plain, ours in zip(relative[ROBIN], relative[ADAPTIVE], strict=True)]
     against = [of[ADAPTIVE].final / of[STATIC].final for of in runs.values()]
@@ -279,7 +281,7 @@ def figure13(quick: bool) -> Report:
         f"sampling period: {told}.",
         claims=claims,
         tables=[_table(runs, "")],
-        parameters={"length": f"about {RECOVERY_PERIODS} periods of Oracle*'s time"},
+        parameters={"length": f"about {PERIODS} periods of Oracle*'s time"},
         seed=0,
         notes=["Round-robin as in figure 10: on fewer items, its time scaled up."],
         picture=_picture({"dynamic": runs}, runs),
