@@ -72,13 +72,21 @@ def spin(x: int) -> int:
 
 
 def children() -> set[int]:
+    """The processes that this one started, but for the Java of a Spark that other tests started."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
         try:
             found |= {int(pid) for pid in (task / "children").read_text().split()}
         except OSError:
             continue
-    return found
+    return {pid for pid in found if not _is_java(pid)}
+
+
+def _is_java(pid: int) -> bool:
+    try:
+        return b"java" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+    except OSError:
+        return False
 
 
 def descriptors() -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 Row = dict[str, Any]
 Feed = Callable[..., Path]
+
+pyspark = pytest.importorskip("pyspark", reason="PySpark is not installed")
+pyspark.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
 
 WORKERS = 2
 PERIOD = 0.1
