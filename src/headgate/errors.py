@@ -414,6 +414,14 @@ class UserFunctionError(HeadgateError):
         return named.with_traceback(self.__traceback__)
 
     @classmethod
+    def strayed(cls, source: str, target: str, columns: Sequence[str], row: object) -> UserFunctionError:
+        return cls(
+            f"rows that {source!r} hands to {target!r} must keep the value of {listing(columns)} that they came with, "
+            f"since both run in one component that is placed by it; {row!r} belongs to another slot: leave the column "
+            "as it is, or take it out of keeps="
+        )
+
+    @classmethod
     def _built(
         cls, operator: str, key: object, row: object, error: BaseException, slot: int | None
     ) -> UserFunctionError:
@@ -478,10 +486,12 @@ class JobError(InputError):
         )
 
     @classmethod
-    def windows_unpinned(cls, name: str) -> JobError:
+    def unpinned(cls, name: str, component: str) -> JobError:
+        where = "" if component == name else f" (in the component {component})"
         return cls(
-            f"the windows of {name!r} must move by key group, not by key: rows are added up before the shuffle, so a "
-            "hot key costs its slot no more than another; pass groups= instead of keys"
+            f"the keys of {name!r}{where} must move by key group, not one by one: where there are windows, rows are "
+            "added up before the shuffle, so a hot key costs its slot no more than another; where a component is "
+            "placed by a part of the key, there is nothing smaller to move; pass groups= instead of keys"
         )
 
     @classmethod

@@ -40,7 +40,7 @@ _numbers = count()
 Rows = Sequence[Mapping[str, Any]]
 Change = Callable[[Assignment], Assignment]
 
-STEP_OPTIONS = ("ttl_micros", "timers", "combine_early", "splits", "lateness_micros")
+STEP_OPTIONS = ("ttl_micros", "timers", "combine_early", "splits", "lateness_micros", "component", "placed_by")
 
 
 class Crashed(Exception):  # noqa: N818
@@ -191,7 +191,8 @@ class Bench:
         for slot, refs in self.last.layout.of_operator(operator).items():
             for place, table in scan(self.driver.checkpoint.files, refs, schema):
                 assert (owners[place] == slot).all(), "a slot reads only what it owns"
-                assert (places.of(table.column(0).to_numpy()) == place).all(), "a key lies in its place"
+                hashes = step.placing(key_part(table, step.operator), table.column(0).to_numpy())
+                assert (places.of(hashes) == place).all(), "a key lies in its place"
                 keys = key_part(table, step.operator).to_pylist()
                 states = state_part(table, step.operator).to_pylist()
                 for key, state in zip(keys, states, strict=True):

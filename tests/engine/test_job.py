@@ -231,6 +231,7 @@ def test_a_job_drawn() -> None:
         "  └─ shuffle by word -> component 3: Aggregation 'hot' (hot keys split over slots)",
         "        state: n.count int64",
         "        └─ output 'hot' -> memory",
+        "words -> sizes: not in one task: no key column in common",
     ]
 
 
@@ -261,3 +262,88 @@ def test_what_is_no_duration(value: Any) -> None:
     assert str(raised.value) == (
         f'ttl must be a duration such as "10 minutes", a timedelta or a number of seconds, got {value!r}'
     )
+
+
+def _chain(**how: Any) -> hg.Job:
+    """Visits by word and number, then by word, behind a function that nobody can look into."""
+    job = hg.Job("chain", groups=8, **how)
+    visits = job.source(files(), "orders").key_by("word", "v").aggregate(n=hg.count(), name="visits")
+    same = visits.filter(lambda rows: pc.greater(rows["n"], 1), name="often")
+    same.key_by("v", "word").aggregate(most=hg.max("n"), name="again").write_to(hg.sinks.memory())
+    mapped = visits.map(lambda rows: rows, keeps=["word"], name="kept")
+    mapped.key_by("word").aggregate(pages=hg.count(), name="words").write_to(hg.sinks.memory())
+    visits.map(lambda rows: rows, name="opaque").key_by("word").aggregate(
+        n=hg.count(), name="lost").write_to(hg.sinks.memory())  # fmt: skip
+    return job
+
+
+def test_operators_with_the_same_keys_are_fused() -> None:
+    job = _chain()
+    own = job.components()
+    assert own.component == (0, 0, 1, 2)
+    assert own.placed_by == ((), ("word", "v"), (), ()), "columns in the order of the first one"
+    assert [step.depth for step in job.program().steps] == [1, 1, 2, 2]
+    assert own.reasons == (
+        "visits -> again: in one task",
+        'visits -> words: not in one task: keys differ; fuse() or fusion="auto" would run both in one task, placed by '
+        "word",
+        'visits -> lost: not in one task: keys differ; fuse() or fusion="auto" would run both in one task, placed by '
+        "word",
+    )
+    told = job.explain().splitlines()
+    assert "component 1: visits + again, rigid, stateful, by v, word" in told
+    assert "fused: 1 shuffled stream less than one by one" in told
+    assert any("in the same task, by v, word -> component 1: Aggregation 'again'" in line for line in told)
+
+
+def test_automatic_fusion_places_a_component_by_what_is_common() -> None:
+    job = _chain(fusion="auto")
+    own = job.components()
+    assert own.component == (0, 0, 0, 1)
+    assert own.placed_by == (("word",), ("word",), (), ())
+    assert own.reasons[-1] == "visits -> lost: not in one task: 'opaque' may change word: say keeps= if it does not"
+    assert job.identity()["operators"][0]["placed by"] == ["word"]
+    program = job.program()
+    assert not program.pinnable(0)
+    assert program.pinnable(3)
+
+
+def test_fusion_by_rate_takes_the_busiest_stream_first() -> None:
+    job = hg.Job("rates", fusion="auto", rates={"pairs": {"left": 1, "right": 50}})
+    pairs = job.source(files(), "orders").key_by("word", "v").aggregate(n=hg.count(), name="pairs")
+    pairs.key_by("word").aggregate(n=hg.count(), name="left").write_to(hg.sinks.memory())
+    pairs.key_by("v").aggregate(n=hg.count(), name="right").write_to(hg.sinks.memory())
+    own = job.components()
+    assert own.component == (0, 1, 0)
+    assert own.placed_by == (("v",), (), ())
+
+
+def test_fusion_by_hand() -> None:
+    assert _chain(fusion="off").components().component == (0, 1, 2, 3)
+    job = _chain(fusion="off")
+    job.fuse("visits", "words")
+    assert job.components().component == (0, 1, 0, 2)
+    job = _chain()
+    job.keep_apart("visits", "again")
+    assert job.components().component == (0, 1, 2, 3)
+    job = _chain()
+    job.fuse("visits", "lost")
+    with pytest.raises(JobError, match="visits"):
+        job.components()
+    with pytest.raises(JobError, match=r"^fusion must be one of 'same keys', 'auto', 'off', got 'all'"):
+        hg.Job("x", fusion="all")  # type: ignore[arg-type]
+    with pytest.raises(JobError, match="at least two operators"):
+        job.fuse("visits")
+    with pytest.raises(JobError, match=r"'keeps of map' needs the column 'z'"):
+        stream().map(lambda rows: rows, keeps=["z"])
+
+
+def test_split_keys_keep_an_operator_by_itself() -> None:
+    job = hg.Job("split")
+    first = job.source(files(), "orders").key_by("word").aggregate(n=hg.count(), name="first")
+    first.key_by("word").aggregate(n=hg.count(), name="second", combine_early=False, split=True).write_to(
+        hg.sinks.memory()
+    )
+    own = job.components()
+    assert own.component == (0, 1)
+    assert "hot keys are split over slots" in own.reasons[0]

@@ -15,7 +15,9 @@ import numpy as np
 
 from headgate.errors import InputError
 
-Kind = Literal["plan", "move", "refused", "balanced", "skipped", "slots", "hand", "split", "failed", "stale", "balance"]
+Kind = Literal[
+    "plan", "move", "refused", "balanced", "skipped", "slots", "hand", "split", "failed", "stale", "balance", "fused"
+]
 """What an entry tells of.
 
 plan      a plan was made and is to be applied; its moves follow
@@ -27,6 +29,7 @@ slots     the number of slots changed
 hand      somebody moved keys or groups by hand
 split     a key is now spread over all slots, or no longer
 failed    the planner failed; the assignment stays
+fused     operators that had been apart are in the same slots now
 stale     a plan came too late: the assignment it was made for is no longer the one in use
 balance   another planner was chosen
 """

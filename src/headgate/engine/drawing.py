@@ -10,13 +10,15 @@ from headgate.engine.program import ToOperator, ToOutput
 from headgate.operators import CountAggregation, SessionAggregation
 
 if TYPE_CHECKING:
+    from headgate.engine.fusing import Fused
     from headgate.engine.job import Job
     from headgate.engine.stream import KeyedNode, Node
 
 
 def drawn(job: Job) -> str:
     """The whole job, input by input; an operator fed by several is drawn where it is first reached."""
-    depth = max(job._depths(), default=0)
+    own = job.components()
+    depth = max(job._depths(own), default=0)
     shuffles = "1 shuffle" if depth == 1 else f"{depth} shuffles"
     lines = [f"job {job.name!r}: {job.groups} key groups, one Spark job with {shuffles} per micro-batch"]
     if job.event_time:
@@ -32,11 +34,30 @@ def drawn(job: Job) -> str:
         if node.region is not None:
             how = f"in order from {node.region.source.name!r}, by {node.region.workers} workers"
         lines.append(f"input {node.name!r} ({how}): {_columns(node.schema)}")
-        _draw(job, node, "  ", lines, drawn_steps)
-    return "\n".join(lines)
+        _draw(job, own, node, None, "  ", lines, drawn_steps)
+    return "\n".join([*lines, *_components(job, own)])
 
 
-def _draw(job: Job, node: Node, indent: str, lines: list[str], seen: set[int]) -> None:
+def _components(job: Job, own: Fused) -> list[str]:
+    """What was fused, what that saves, and why the rest was not."""
+    if own.fusion is None:
+        return []
+    lines = []
+    for number in sorted(set(own.component)):
+        names = [keyed.operator.name for keyed, at in zip(job._steps, own.component, strict=True) if at == number]
+        if len(names) > 1:
+            described = own.fusion.layout.component(names[0]).described
+            lines.append(f"component {number + 1}: {' + '.join(names)}, {described}")
+    saved = own.fusion.shuffles_saved
+    if saved:
+        lines.append(f"fused: {saved} shuffled {'stream' if saved == 1 else 'streams'} less than one by one")
+    return [*lines, *own.reasons]
+
+
+def _draw(
+    job: Job, own: Fused, node: Node, operator: int | None, indent: str, lines: list[str], seen: set[int]
+) -> None:
+    """What lies below a node of an operator (None: of an input)."""
     for number, branch in enumerate(node.branches):
         last = number == len(node.branches) - 1
         mark, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
@@ -45,16 +66,22 @@ def _draw(job: Job, node: Node, indent: str, lines: list[str], seen: set[int]) -
             lines.append(f"{indent}{mark}output {branch.output!r} -> {sinks}")
         elif isinstance(branch, ToOperator):
             keyed = job._steps[branch.operator]
-            lines.append(f"{indent}{mark}shuffle by {', '.join(keyed.keys)} -> {_component(branch.operator, keyed)}")
+            component = own.component[branch.operator]
+            if operator is not None and own.component[operator] == component:
+                way = f"in the same task, by {', '.join(keyed.keys)}"
+            else:
+                placed_by = own.placed_by[branch.operator]
+                way = f"shuffle by {', '.join(placed_by or keyed.keys)}"
+            lines.append(f"{indent}{mark}{way} -> {_component(component, keyed)}")
             if branch.operator in seen:
                 lines[-1] += " (drawn above)"
                 continue
             seen.add(branch.operator)
             lines.append(f"{indent}{below}   state: {_columns(keyed.operator.state_schema)}{_life(keyed)}")
-            _draw(job, keyed.node, indent + below + "   ", lines, seen)
+            _draw(job, own, keyed.node, branch.operator, indent + below + "   ", lines, seen)
         else:
             lines.append(f"{indent}{mark}{branch.kind} {branch.name} ({branch.batch} batches)")
-            _draw(job, branch, indent + below, lines, seen)
+            _draw(job, own, branch, operator, indent + below, lines, seen)
 
 
 def _component(number: int, keyed: KeyedNode) -> str:

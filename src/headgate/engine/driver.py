@@ -30,7 +30,7 @@ from headgate.engine.payload import HASH, decode
 from headgate.engine.program import Program, ToOperator, ToOutput, flow, leaves
 from headgate.errors import CheckpointError
 from headgate.operators import NO_WATERMARK
-from headgate.routing import SHARED, Assignment, Places
+from headgate.routing import SHARED, Assignment, Places, Together
 from headgate.sinks.results import Results
 from headgate.state import BatchPlan, Checkpoint, Counts, Layout, Manifest, moved
 from headgate.testing import CrashPoints
@@ -102,8 +102,10 @@ class Driver:
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "headgate-planner"))
     _warm: bool = False
     last: Manifest | None = None
+    together: Together = field(init=False)
 
     def __post_init__(self) -> None:
+        self.together = self.program.together
         self.last = self.checkpoint.latest()
         self.checkpoint.retain(self.options.keep_versions)
 
@@ -117,8 +119,8 @@ class Driver:
         """The assignment of the last committed batch."""
         if self.last is not None:
             return self.last.assignment
-        operators = max(1, len(self.program.steps))
-        return Assignment.hashed(self.options.slots, self.program.groups, operators=operators)
+        components = max(1, len(self.together.components))
+        return self.together.spread(Assignment.hashed(self.options.slots, self.program.groups, operators=components))
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -175,8 +177,7 @@ class Driver:
                 self.checkpoint.append_journal(number, written.decisions)
             return written
         last = self.last
-        assignment = self.assignment
-        entries: list[Entry] = []
+        assignment, entries = self._put_together(number)
         # A job that was started again without split=True brings its split keys together at the first boundary.
         steps = zip(self._shared_before(), self.program.steps, strict=True)
         shared = tuple(keys if step.splits else nothing() for keys, step in steps)
@@ -189,8 +190,10 @@ class Driver:
             if verdict.changes and verdict.made_for != assignment.version:
                 entries.append(self.controller.stale(verdict, assignment.version))
                 continue
-            assignment = verdict.assignment or assignment
-            shared = verdict.split or shared
+            if verdict.assignment is not None:
+                assignment = self.together.spread(verdict.assignment)
+            if verdict.split is not None:
+                shared = self.together.by_operator(verdict.split)
             self.controller.applied(verdict)
             entries += verdict.entries
         now = int(self.clock() * 1e6)
@@ -211,6 +214,20 @@ class Driver:
             self.checkpoint.append_journal(number, plan.decisions)
         self.crash.reach("after plan write", number)
         return plan
+
+    def _put_together(self, number: int) -> tuple[Assignment, list[Entry]]:
+        """The assignment so far, with the operators of each component in the same slots: they were not before if the
+        job was fused otherwise when it last ran."""
+        before = self.assignment
+        if not self.program.steps:
+            return before, []
+        pinnable = [self.program.pinnable(members[0]) for members in self.together.components]
+        after = self.together.levelled(before, pinnable)
+        if after is before:
+            return before, []
+        count = int(np.count_nonzero(after.groups != before.groups))
+        text = f"operators that are fused now are put together: {count} key groups move"
+        return after, [Entry(number, "fused", text)]
 
     def _shared_before(self) -> tuple[I64, ...]:
         if self.last is not None:
@@ -372,8 +389,12 @@ class Driver:
         """Give the controller what the batch measured, and let it plan beside the next one."""
         loads = [report.load for report in reports if isinstance(report, SlotReport) and report.load is not None]
         groups = self.program.groups
-        sizes = [count.bytes[:groups].astype(np.float64) for count in manifest.counts]
-        assignment, shared = manifest.assignment, manifest.shared
+        together = self.together
+        sizes = [
+            np.sum([manifest.counts[member].bytes[:groups] for member in members], axis=0, dtype=np.float64)
+            for members in together.components
+        ]
+        assignment, shared = together.planned(manifest.assignment), together.by_component(manifest.shared)
 
         def look() -> Verdict | None:
             self.controller.observe(number, loads, sizes)
@@ -434,10 +455,21 @@ class Driver:
             "written_bytes": sum(report.written for report in slotted),
             "copied_bytes": sum(report.copied_bytes for report in slotted),
             "results": {name: len(names) for name, names in manifest.outputs.items()},
+            "edges": self._edges(slotted),
             "regions": [] if self.regions is None else self.regions.progress,
             "watermark": _instant(plan.watermark),
             "watermark_micros": None if plan.watermark == END_OF_INPUT else plan.watermark,
         }
+
+    def _edges(self, reports: Iterable[SlotReport]) -> dict[str, dict[str, int]]:
+        """Rows from one keyed operator to another, by their names."""
+        names = [step.operator.name for step in self.program.steps]
+        edges: dict[str, dict[str, int]] = {}
+        for report in reports:
+            for target, rows in report.sent.items():
+                below = edges.setdefault(names[report.operator], {})
+                below[names[target]] = below.get(names[target], 0) + rows
+        return edges
 
 
 def _instant(micros: int | None) -> str | None:

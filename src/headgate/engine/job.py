@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headgate.durations import Duration, micros_of
+from headgate.engine.fusing import WAYS, Fused, Rates, Way, fused
 from headgate.engine.ordered import Ordered
 from headgate.engine.program import (
     REJECTED,
@@ -50,6 +51,11 @@ class Job:
     ``late`` and ``bad_keys`` say what happens to late rows and to rows whose key is null: ``"fail"``, ``"drop"`` (and
     count), or ``"side"`` (count, and send to ``rejected()``). ``groups`` is the number of key groups, fixed with the
     first start: choose it for the largest number of slots you will ever want.
+
+    ``fusion`` says which keyed operators run in one task, without a shuffle between them: ``"same keys"`` those that
+    follow each other and have the same keys, ``"auto"`` all that have a key column in common, ``"off"`` none; ``fuse``
+    and ``keep_apart`` overrule it. ``rates`` are rows between operators as a query measured them (``progress()
+    ["edges"]``): with them the busiest streams are fused first.
     """
 
     def __init__(
@@ -61,6 +67,8 @@ class Job:
         late: Rule = "drop",
         bad_keys: Rule = "fail",
         groups: int = GROUPS,
+        fusion: Way = "same keys",
+        rates: Rates | None = None,
     ) -> None:
         if not name or "/" in name:
             raise JobError.option("the name of a job", "a text without a slash", name)
@@ -75,6 +83,12 @@ class Job:
         self.late: Rule = late
         self.bad_keys: Rule = bad_keys
         self.groups = groups
+        if fusion not in WAYS:
+            raise JobError.option("fusion", f"one of {', '.join(map(repr, WAYS))}", fusion)
+        self.fusion: Way = fusion
+        self.rates = rates
+        self._together: list[tuple[str, ...]] = []
+        self._apart: list[tuple[str, str]] = []
         self._sources = 0
         self._inputs: list[Node] = []
         self._steps: list[KeyedNode] = []
@@ -101,6 +115,21 @@ class Job:
         """
         return Stream(self, [], REJECTED_SCHEMA, output=REJECTED)
 
+    def fuse(self, *operators: str) -> None:
+        """Run these keyed operators, by name, in one task. Checked when the job starts or is explained: they must have
+        a key column in common that reaches each of them unchanged."""
+        if len(operators) < 2:
+            raise JobError.option("fuse", "given the names of at least two operators", operators)
+        self._together.append(operators)
+
+    def keep_apart(self, one: str, other: str) -> None:
+        """Never run these two keyed operators in one task."""
+        self._apart.append((one, other))
+
+    def components(self) -> Fused:
+        """Which keyed operators run in one task, and why. Raises ``JobError`` for a wish that cannot be met."""
+        return fused(self.name, self._steps, self.fusion, self._together, self._apart, self.rates)
+
     def _attach(self, node: Node) -> Node:
         """Take an input into the job when something first uses it."""
         if node.kind == "input" and not any(node is other for other in self._inputs):
@@ -123,7 +152,8 @@ class Job:
             raise JobError.unknown_column(
                 "event_time", self.event_time, sorted({name for names in fed for name in names})
             )
-        depths = self._depths()
+        own = self.components()
+        depths = self._depths(own)
         steps = tuple(
             Step(
                 keyed.operator,
@@ -134,6 +164,8 @@ class Job:
                 keyed.combine_early,
                 keyed.splits,
                 keyed.lateness_micros,
+                own.component[number],
+                own.placed_by[number],
             )
             for number, keyed in enumerate(self._steps)
         )
@@ -231,26 +263,34 @@ class Job:
                 names |= self._lenient(branch.branches)
         return frozenset(names)
 
-    def _depths(self) -> list[int]:
-        """How deep each operator is: operators are numbered in the order they were made, so feeders come first."""
-        depths = [1] * len(self._steps)
-        for number, keyed in enumerate(self._steps):
-            for leaf in leaves(self._frozen(keyed.node)):
-                if isinstance(leaf, ToOperator):
-                    depths[leaf.operator] = max(depths[leaf.operator], depths[number] + 1)
-        return depths
+    def _depths(self, own: Fused) -> list[int]:
+        """How deep the component of each operator is: one more than the deepest other one that feeds it."""
+        edges = {
+            (own.component[number], own.component[leaf.operator])
+            for number, keyed in enumerate(self._steps)
+            for leaf in leaves(self._frozen(keyed.node))
+            if isinstance(leaf, ToOperator)
+        }
+        depths = dict.fromkeys(own.component, 1)
+        for _ in depths:  # components do not wait for each other in a circle, so this is often enough
+            for source, target in edges:
+                if source != target:
+                    depths[target] = max(depths[target], depths[source] + 1)
+        return [depths[component] for component in own.component]
 
     def identity(self) -> dict[str, Any]:
         """What must stay the same for a checkpoint to be usable: key groups, each operator's keys and state, and the
         windows that the state is cut by."""
         operators = []
-        for keyed in self._steps:
+        for keyed, placed_by in zip(self._steps, self.components().placed_by, strict=True):
             operator = keyed.operator
             keys = [f"{name} {operator.input_schema.field(name).type}" for name in operator.key_names]
             state = [f"{column.name} {column.type}" for column in operator.state_schema]
             told: dict[str, Any] = {"name": operator.name, "keys": keys, "state": state}
             if isinstance(operator, CountAggregation | SessionAggregation | WindowedAggregation):
                 told["windows"] = operator.windows
+            if placed_by:
+                told["placed by"] = list(placed_by)
             operators.append(told)
         return {"job": self.name, "groups": self.groups, "operators": operators}
 

@@ -204,9 +204,10 @@ class OperatorBatch:
     ) -> tuple[_Keys, pa.Table, tuple[I32, I64]]:
         """All keys to be processed with their state, the rows in their order, and the keys whose state has expired."""
         names = list(self.operator.key_names)
-        grouping = group_rows(hashes, self.places.of(hashes))
         if len(hashes):
             rows = rows.combine_chunks()
+        grouping = group_rows(hashes, self.places.of(self.step.placing(rows, hashes)))
+        if len(hashes):
             check_one_key(rows.select(names), grouping)
         keys = rows.select(names).take(pa.array(grouping.first))
         place = grouping.place if grouping.place is not None else np.empty(0, dtype=np.int32)
@@ -434,13 +435,30 @@ class OperatorBatch:
                 for row in rows.tolist()
             ]
 
+        component = self.orders.component(self.number)
+        state_bytes = np.concatenate([sizes, np.zeros(len(split[0]))])
+        if not component.pinnable:
+            placing = self.step.placing(
+                touched.keys, touched.hash
+            )  # what is placed by less than the key is never split
+            return OperatorLoad.of_keys(
+                component.number,
+                self.slot,
+                busy,
+                hashes=placing,
+                tuples=counts,
+                state_bytes=state_bytes,
+                cost=costs,
+                groups=self.places.groups,
+                limit=0,
+            )
         return OperatorLoad.of_keys(
-            self.number,
+            component.number,
             self.slot,
             busy,
             hashes=hashes,
             tuples=counts,
-            state_bytes=np.concatenate([sizes, np.zeros(len(split[0]))]),
+            state_bytes=state_bytes,
             cost=costs,
             groups=self.places.groups,
             pinned=np.union1d(pinned, self.places.shared),

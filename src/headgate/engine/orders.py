@@ -61,12 +61,33 @@ class Orders:
     def relocation(self, operator: int) -> Relocation:
         return Relocation.between(Places(self.before, operator, self.shared_before[operator]), self.places(operator))
 
+    def component(self, operator: int) -> Component:
+        """The component an operator is in."""
+        return _components(self.program_id, self.program)[operator]
+
     def refs(self, operator: int, slot: int) -> tuple[Ref, ...]:
         return self.layout.refs(operator, slot)
 
     def changes(self, operator: int, slot: int) -> bool:
         """Whether a slot gets or loses places of an operator in this batch."""
         return self.layout.refs(operator, slot) != self.sources.refs(operator, slot)
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """The number of a component, and whether its keys can be placed one by one."""
+
+    number: int
+    pinnable: bool
+
+
+@lru_cache(maxsize=8)
+def _components(program_id: str, pickled: bytes) -> tuple[Component, ...]:
+    program = _program(program_id, pickled)
+    together = program.together
+    return tuple(
+        Component(together.component(number), program.pinnable(number)) for number in range(len(program.steps))
+    )
 
 
 @lru_cache(maxsize=8)
@@ -110,7 +131,8 @@ class SlotReport:
     """What a slot task did for one operator.
 
     ``refs`` is what the slot reads from now on. ``place``, ``rows_delta`` and ``bytes_delta`` say how the state grew or
-    shrank. ``partials`` are an Arrow IPC stream of what this slot computed for split keys.
+    shrank. ``partials`` are an Arrow IPC stream of what this slot computed for split keys. ``sent``: rows for other
+    operators, by their number.
     """
 
     operator: int
@@ -128,6 +150,7 @@ class SlotReport:
     expired: int = 0
     copied_bytes: int = 0
     partials: bytes | None = None
+    sent: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ A **producer** is an input of the job or a keyed operator. What it makes flows d
 function to the rows and hands them to its branches; a leaf sends them to a keyed operator or to an output. Branches
 share the work of the node above them.
 
-Keyed operators have a **depth**: 1 for those fed by inputs only, and one more than the deepest operator that feeds
-them. All operators of one depth run in one stage of the Spark job, so a batch is one job with as many shuffles as the
-deepest operator is deep.
+Keyed operators make up **components** (``headgate.topology``): those of one component have the rows and the state of
+a key in the same slot, and hand rows to each other within a slot task. Components have a **depth**: 1 for those fed by
+inputs only, and one more than the deepest component that feeds them. All of one depth run in one stage of the Spark
+job, so a batch is one job with as many shuffles as the deepest component is deep.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.arrays import I64
 from headgate.errors import HeadgateError, UserFunctionError
 from headgate.operators import KeyedOperator, WindowedAggregation
+from headgate.routing import Together, key_hash
 
 Rule = Literal["fail", "drop", "side"]
 """What to do with rows that cannot be used: stop, drop and count, or count and send to the side output."""
@@ -112,7 +115,11 @@ class FileFormat:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A keyed operator in its job."""
+    """A keyed operator in its job.
+
+    ``component`` is the number of its component, None: it is one by itself. ``placed_by`` are the columns, among those
+    of its key, that say in which key group a key is; none: all of them, in their order.
+    """
 
     operator: KeyedOperator
     depth: int
@@ -122,6 +129,14 @@ class Step:
     combine_early: bool = False
     splits: bool = False
     lateness_micros: int = 0
+    component: int | None = None
+    placed_by: tuple[str, ...] = ()
+
+    def placing(self, rows: pa.Table, hashes: I64) -> I64:
+        """The hashes that key groups and slots go by, of rows that have the key columns and these key hashes."""
+        if not self.placed_by or not len(hashes):
+            return hashes
+        return key_hash(*(rows.column(name) for name in self.placed_by))
 
     @property
     def waits(self) -> bool:
@@ -146,6 +161,31 @@ class Program:
     def depth(self) -> int:
         """How many stages with slots a batch has; at least one, which then only passes reports on."""
         return max((step.depth for step in self.steps), default=0)
+
+    @property
+    def together(self) -> Together:
+        """Which operators make up each component."""
+        members: dict[int, list[int]] = {}
+        for number, step in enumerate(self.steps):
+            members.setdefault(-1 - number if step.component is None else step.component, []).append(number)
+        return Together(tuple(sorted(tuple(numbers) for numbers in members.values())))
+
+    @property
+    def component_names(self) -> list[str]:
+        """What people call the components: by their operators."""
+        return [" + ".join(self.steps[one].operator.name for one in members) for members in self.together.components]
+
+    def component_of(self, operator: int) -> str:
+        """The name of the component that an operator is in."""
+        return self.component_names[self.together.component(operator)]
+
+    def pinnable(self, operator: int) -> bool:
+        """Whether keys of this operator can be placed one by one: not where rows of a key are added up before the
+        shuffle by window, nor where a component is placed by less than the key."""
+        mates = self.together.components[self.together.component(operator)]
+        return not any(
+            self.steps[mate].placed_by or isinstance(self.steps[mate].operator, WindowedAggregation) for mate in mates
+        )
 
 
 def leaves(branches: tuple[Branch, ...]) -> Iterator[ToOperator | ToOutput]:

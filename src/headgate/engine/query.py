@@ -28,7 +28,6 @@ from headgate.engine.orders import Migration
 from headgate.engine.program import Program
 from headgate.engine.tasks import SETTINGS, SparkTasks
 from headgate.errors import AssignmentError, HeadgateError, JobError, QueryError
-from headgate.operators import WindowedAggregation
 from headgate.planners import PLANNERS, Limits, Planner
 from headgate.routing import Assignment, key_hash
 from headgate.state import HEARTBEAT_SECONDS, Checkpoint, Files
@@ -129,9 +128,9 @@ def start(
         controller = Controller(
             planner,
             policy,
-            names=[step.operator.name for step in program.steps] or [""],
+            names=program.component_names or [""],
             groups=program.groups,
-            combines=[step.splits for step in program.steps] or [False],
+            combines=[program.steps[members[0]].splits for members in program.together.components] or [False],
         )
         driver = Driver(
             run_tasks=SparkTasks(),
@@ -407,18 +406,24 @@ class Query:
             raise JobError.option("move", "given either keys or groups", (keys, groups))
         number = self._operator(operator)
         step = self._driver.program.steps[number]
-        if keys is not None and isinstance(step.operator, WindowedAggregation):
-            raise JobError.windows_unpinned(step.operator.name)
+        program, together = self._driver.program, self._driver.together
+        if keys is not None and not program.pinnable(number):
+            raise JobError.unpinned(step.operator.name, program.component_of(number))
         hashes = self._hashes(number, keys) if keys is not None else ()
-        # What is wrong is refused now, not at the boundary.
-        control.moved(self.assignment(), to, keys=hashes, groups=groups or (), operator=number)
+        component = together.component(number)
+
+        def moved(assignment: Assignment) -> Assignment:
+            planned = together.planned(assignment)
+            return together.spread(control.moved(planned, to, keys=hashes, groups=groups or (), operator=component))
+
+        moved(self.assignment())  # what is wrong is refused now, not at the boundary
 
         def change(assignment: Assignment, batch: int) -> tuple[Assignment, list[Entry]]:
-            name = self._driver.program.steps[number].operator.name
+            name = program.component_of(number)
             what = list(keys) if keys is not None else list(groups or ())
             unit = "key" if keys is not None else "key group"
             try:
-                after = control.moved(assignment, keys=hashes, groups=groups or (), to=to, operator=number)
+                after = moved(assignment)
             except AssignmentError as error:
                 return assignment, [Entry(batch, "refused", f"moved by hand, but no longer possible: {error}", name)]
             text = f"{len(what)} {unit}(s) moved to slot {to} by hand"

@@ -169,7 +169,7 @@ def send(
     operator, which decides where rows of split keys go."""
     if step.combine_early:
         rows, hashes = step.operator.early(rows, hashes)
-    slots = orders.assignment.route(hashes, operator)
+    slots = orders.assignment.route(step.placing(rows, hashes), operator)
     shared = orders.shared[operator]
     if len(shared):
         load = loads.setdefault(operator, np.zeros(orders.assignment.slots))

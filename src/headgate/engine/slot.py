@@ -9,16 +9,17 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
 
-from headgate.arrays import F64
+from headgate.arrays import F64, I64
 from headgate.engine.keyed import OperatorBatch
 from headgate.engine.orders import Orders, OutputReport
 from headgate.engine.outbox import Outbox
 from headgate.engine.payload import REPORT, Parcel, Sender, exchange_row, received, rows_of
-from headgate.engine.program import ToOperator, ToOutput, flow
+from headgate.engine.program import Step, ToOperator, ToOutput, flow
 from headgate.engine.route import send, with_keys
 from headgate.engine.windowed import WindowBatch
 from headgate.errors import UserFunctionError
@@ -38,6 +39,8 @@ class SlotTask:
     depth: int
     clock: Callable[[], float] = time.perf_counter
     _loads: dict[int, F64] = field(default_factory=dict)
+    _local: dict[int, list[tuple[pa.Table, I64]]] = field(default_factory=dict)
+    _sent: dict[int, int] = field(default_factory=dict)
     _rejected: int = 0
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -60,7 +63,8 @@ class SlotTask:
         orders, program = self.orders, self.orders.load()
         step = program.steps[number]
         self.orders.crash.reach("during tasks", orders.batch)
-        arrived = rows_of(parcels, number)
+        arrived = self._arrived(number, parcels)
+        self._sent = {}
         try:
             kind = WindowBatch if isinstance(step.operator, WindowedAggregation) else OperatorBatch
             results, report = kind(orders, number, self.slot, self.clock).run(arrived)
@@ -77,11 +81,41 @@ class SlotTask:
             self._rejected += rejected
             rows = rows.select(target.operator.input_schema.names).combine_chunks()
             hashes = key_hash(*(rows.column(name) for name in target.operator.key_names))
+            self._sent[leaf.operator] = self._sent.get(leaf.operator, 0) + len(hashes)
+            if step.component is not None and step.component == target.component:
+                self._hand_over(step, leaf.operator, target, rows, hashes)
+                return
             ready.extend(send(orders, sender, leaf.operator, target, rows, hashes, self._loads))
 
         flow(step.branches, results, deliver)
         yield from ready
-        yield self._report(sender, report)
+        yield self._report(sender, replace(report, sent=self._sent))
+
+    def _arrived(self, number: int, parcels: list[Parcel]) -> tuple[pa.Table, I64] | None:
+        """The rows for an operator: what was sent, then what operators of its component made in this task."""
+        sent = rows_of(parcels, number)
+        local = self._local.pop(number, [])
+        parts = local if sent is None else [sent, *local]
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        table = pa.concat_tables([rows for rows, _ in parts]).combine_chunks()
+        return table, np.concatenate([hashes for _, hashes in parts])
+
+    def _hand_over(self, source: Step, number: int, target: Step, rows: pa.Table, hashes: I64) -> None:
+        """Rows for an operator of the same component: they stay in this task.
+
+        Raises ``UserFunctionError`` where a row belongs elsewhere, because what its component is placed by was changed
+        on the way.
+        """
+        if target.combine_early:
+            rows, hashes = target.operator.early(rows, hashes)
+        slots = self.orders.assignment.route(target.placing(rows, hashes), number)
+        astray = np.flatnonzero(slots != self.slot)
+        if len(astray):
+            columns = target.placed_by or target.operator.key_names
+            row = rows.slice(int(astray[0]), 1).select(list(columns)).to_pylist()[0]
+            raise UserFunctionError.strayed(source.operator.name, target.operator.name, columns, row)
+        self._local.setdefault(number, []).append((rows, hashes))
 
     def _report(self, sender: Sender, report: object) -> pa.RecordBatch:
         return sender.row(self.slot, REPORT, pa.py_buffer(pickle.dumps(report, protocol=5)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,7 +42,7 @@ ZONE = "UTC"
 
 @dataclass(eq=False)
 class Node:
-    """A step while the job is being put together."""
+    """A step while the job is being put together. ``keeps``: columns that rows leave with as they came."""
 
     kind: str
     name: str
@@ -52,6 +53,8 @@ class Node:
     batch: BatchKind = "arrow"
     step: int = -1
     region: RegionNode | None = None
+    keeps: tuple[str, ...] = ()
+    number: int = field(default_factory=count().__next__)
     branches: list[Node | ToOperator | ToOutput] = field(default_factory=list)
 
 
@@ -81,6 +84,16 @@ class KeyedNode:
     combine_early: bool
     splits: bool
     lateness_micros: int = 0
+
+
+def _kept(what: str, keeps: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
+    """The columns a function is said to leave as they are; its rows must have them."""
+    if isinstance(keeps, str):
+        raise JobError.option(f"keeps of {what!r}", "a list of column names", keeps)
+    for column in keeps:
+        if column not in schema.names:
+            raise JobError.unknown_column(f"keeps of {what}", column, schema.names)
+    return tuple(keeps)
 
 
 class Stream:
@@ -128,16 +141,18 @@ class Stream:
         *what: Column | str | Callable[[Any], Any],
         schema: Declaration | None = None,
         batch: BatchKind = "arrow",
+        keeps: Sequence[str] = (),
         name: str | None = None,
     ) -> Stream:
         """Other columns: Spark expressions (columns or SQL texts, as in ``select``), or one Python function.
 
         A function gets whole batches of rows as an Arrow table (``batch="arrow"``), a pandas or a polars DataFrame, and
         returns rows in any of these forms; it must give the same for the same rows. Its columns are found out by
-        calling it with no rows, unless ``schema`` says them.
+        calling it with no rows, unless ``schema`` says them. ``keeps`` names columns whose values it does not change:
+        operators before and after it that have them as keys can then run in one task (``Job.explain`` says which do).
         """
         if len(what) == 1 and callable(what[0]) and not isinstance(what[0], Column):
-            return self._mapped(what[0], schema, batch, name)
+            return self._mapped(what[0], schema, batch, keeps, name)
         frame = self._in_spark()
         if frame is None:
             raise JobError.expression("map")
@@ -147,7 +162,12 @@ class Stream:
         return self._with_frame(frame.select(*columns))
 
     def _mapped(
-        self, function: Callable[[Any], Any], schema: Declaration | None, batch: BatchKind, name: str | None
+        self,
+        function: Callable[[Any], Any],
+        schema: Declaration | None,
+        batch: BatchKind,
+        keeps: Sequence[str],
+        name: str | None,
     ) -> Stream:
         name = name or str(getattr(function, "__name__", "map"))
         if batch not in ("arrow", "pandas", "polars"):
@@ -159,7 +179,8 @@ class Stream:
                 made = returned_schema(name, function, batch, self.schema)
             except Exception as error:
                 raise JobError.not_inferred(name, error) from error
-        return self._below(lambda: Node("map", name, made, function=function, batch=batch), made)
+        kept = _kept("map", keeps, made)
+        return self._below(lambda: Node("map", name, made, function=function, batch=batch, keeps=kept), made)
 
     def filter(
         self,
@@ -272,13 +293,15 @@ class KeyedStream:
         state: Declaration,
         output: Declaration,
         ttl: Duration | None = None,
+        keeps: Sequence[str] = (),
         name: str | None = None,
     ) -> Stream:
         """A function per key: ``on_key(key, rows, state)``, or with a fourth parameter ``context`` for timers.
 
         ``state`` declares the state's columns: ``{"count": 0, "total": 0.0}`` (a default says type and first value), a
         text (``"count long"``), a dataclass, or ``hg.Pickled`` for any Python object. ``ttl`` forgets a key that has
-        had no rows (and no timer) for so long.
+        had no rows (and no timer) for so long. ``keeps`` names key columns that every result has as they were: a next
+        operator with these keys can then run in the same task, without a shuffle.
         """
         operator = PerKey.of(
             function,
@@ -288,7 +311,7 @@ class KeyedStream:
             state=state,
             output=output,
         )
-        return self._add(operator, ttl, timers=operator.takes_context)
+        return self._add(operator, ttl, timers=operator.takes_context, keeps=keeps)
 
     def process_arrow(
         self,
@@ -297,6 +320,7 @@ class KeyedStream:
         state: Declaration,
         output: Declaration,
         ttl: Duration | None = None,
+        keeps: Sequence[str] = (),
         name: str | None = None,
     ) -> Stream:
         """A function over many keys at once: ``function(batch)`` sees their rows and state as Arrow tables and returns
@@ -309,7 +333,7 @@ class KeyedStream:
             state=state,
             output=output,
         )
-        return self._add(operator, ttl, timers=True)
+        return self._add(operator, ttl, timers=True, keeps=keeps)
 
     def aggregate(
         self,
@@ -407,6 +431,7 @@ class KeyedStream:
         combine_early: bool = False,
         splits: bool = False,
         lateness_micros: int = 0,
+        keeps: Sequence[str] = (),
     ) -> Stream:
         job = self.stream.job
         if HASH in self.stream.schema.names:
@@ -414,7 +439,8 @@ class KeyedStream:
                 "a column of a keyed stream", "named other than the key hash that travels along", HASH
             )
         number = len(job._steps)
-        node = Node("operator", operator.name, operator.output_schema, step=number)
+        kept = _kept(operator.name, keeps, operator.output_schema)
+        node = Node("operator", operator.name, operator.output_schema, step=number, keeps=kept)
         job._steps.append(
             KeyedNode(
                 operator,

@@ -73,7 +73,7 @@ class WindowBatch:
         tuples = len(hashes)
         if self.orders.service_seconds:
             time.sleep(self.orders.service_seconds * tuples)
-        load_hashes = hashes
+        load_hashes = self.step.placing(rows, hashes)
         if tuples:
             rows, hashes = self.operator.combine(rows, hashes)
         self._lap("receive")
@@ -228,7 +228,7 @@ class WindowBatch:
         if len(parts) > 1:
             table, hashes = self.operator.combine(table, hashes)
         identity = self.operator.identities(table, hashes)
-        place = self.places.of(hashes)
+        place = self.places.of(self.step.placing(table, hashes))
         order = np.lexsort((identity, place))
         table = table.take(pa.array(order))
         count = len(order)
@@ -264,7 +264,7 @@ class WindowBatch:
         """What key groups cost: the busy time, shared out by partials that arrived. No key is listed by itself."""
         keys, counts = np.unique(hashes, return_counts=True)
         return OperatorLoad.of_keys(
-            self.number,
+            self.orders.component(self.number).number,
             self.slot,
             sum(self.seconds.values()),
             hashes=keys,

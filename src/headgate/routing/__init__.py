@@ -5,6 +5,7 @@ from headgate.routing.groups import GROUPS, group_of, home_slots
 from headgate.routing.keyhash import key_hash
 from headgate.routing.places import NOBODY, SHARED, Places, Relocation
 from headgate.routing.splitting import PKG, DChoices, WChoices, slots_per_key
+from headgate.routing.together import Together
 
 __all__ = [
     "GROUPS",
@@ -17,6 +18,7 @@ __all__ = [
     "Pins",
     "Places",
     "Relocation",
+    "Together",
     "WChoices",
     "difference",
     "group_of",
