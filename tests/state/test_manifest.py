@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import StateError
-from headgate.routing import Assignment, Pins
+from headgate.routing import Assignment, Handover, Pins
 from headgate.state import (
     BatchPlan,
     Bitmap,
@@ -36,7 +36,9 @@ MANIFEST = Manifest(
     outputs={"areas": ("outbox/areas/12-0-aa.parquet",)},
     progress={"rows": 4, "nested": {"list": [1, 2.5, None, "ü"]}},
 )
-PLAN = BatchPlan(13, ASSIGNMENT, None, 7, (np.array([5]),), "copy", ({"kind": "move", "from": 1},))
+PLAN = BatchPlan(
+    13, ASSIGNMENT, None, 7, (np.array([5]),), "copy", (Handover(0, 3, 1, 99),), (0, 0), ({"kind": "move"},)
+)  # fmt: skip
 
 
 @given(
@@ -83,7 +85,9 @@ def test_a_plan_comes_back_exactly() -> None:
     again = BatchPlan.from_bytes(PLAN.to_bytes(), "p")
     assert again == PLAN
     assert (again.batch, again.watermark, again.now, again.migration) == (13, None, 7, "copy")
-    assert again.decisions == ({"kind": "move", "from": 1},)
+    assert again.decisions == ({"kind": "move"},)
+    assert again.handovers == (Handover(0, 3, 1, 99),)
+    assert again.components == (0, 0)
 
 
 @pytest.mark.parametrize("kind", [Manifest, BatchPlan])

@@ -146,6 +146,12 @@ class Controller:
             return None
         return measure(tally.snapshot(assignment, names=self.names, capacity=capacity, split=split), assignment)
 
+    def rearranged(self, names: Sequence[str], combines: Sequence[bool]) -> None:
+        """The operators are others from now on: what was measured of the old ones says nothing."""
+        self.names, self.combines = tuple(names), tuple(combines)
+        self._interval = Interval(self._interval.groups, len(self.names))
+        self._tally, self._waiting = None, False
+
     def set_planner(self, planner: Planner | None, batch: int) -> Entry:
         """Go on with another planner; the entry says so."""
         before, self.planner = self.planner, planner

@@ -16,8 +16,9 @@ import numpy as np
 from headgate.errors import InputError
 
 Kind = Literal[
-    "plan", "move", "refused", "balanced", "skipped", "slots", "hand", "split", "failed", "stale", "balance", "fused"
-]
+    "plan", "move", "refused", "balanced", "skipped", "slots", "hand", "split", "failed", "stale", "balance", "fused",
+    "migration", "migrated",
+]  # fmt: skip
 """What an entry tells of.
 
 plan      a plan was made and is to be applied; its moves follow
@@ -32,6 +33,8 @@ failed    the planner failed; the assignment stays
 fused     operators that had been apart are in the same slots now
 stale     a plan came too late: the assignment it was made for is no longer the one in use
 balance   another planner was chosen
+migration key groups begin to move, in which way and why
+migrated  nothing of them is left where they were: pause, bytes copied and time it took
 """
 
 

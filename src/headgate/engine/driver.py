@@ -14,25 +14,37 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+from pyspark import cloudpickle
 
-from headgate.arrays import I64
+from headgate.arrays import I64, frozen_i32
 from headgate.control import Controller, Entry, Verdict
 from headgate.engine.keyed import OperatorBatch
-from headgate.engine.orders import Migration, Orders, OutputReport, Report, RouteReport, SlotReport, Written, nothing
+from headgate.engine.migrating import Migrations, Underway, way_of
+from headgate.engine.orders import Orders, OutputReport, Report, RouteReport, SlotReport, Written, nothing
 from headgate.engine.outbox import Outbox
 from headgate.engine.payload import HASH, decode
 from headgate.engine.program import Program, ToOperator, ToOutput, flow, leaves
 from headgate.errors import CheckpointError
-from headgate.operators import NO_WATERMARK
-from headgate.routing import SHARED, Assignment, Places, Together
+from headgate.operators import NO_WATERMARK, WindowedAggregation
+from headgate.routing import SHARED, Assignment, Handover, Places, Together
 from headgate.sinks.results import Results
-from headgate.state import BatchPlan, Checkpoint, Counts, Layout, Manifest, moved
+from headgate.state import (
+    BatchPlan,
+    Bitmap,
+    Checkpoint,
+    Counts,
+    Layout,
+    Manifest,
+    Migration,
+    astray,
+    moved,
+)
 from headgate.testing import CrashPoints
 
 if TYPE_CHECKING:
@@ -67,7 +79,7 @@ class Options:
 
     slots: int
     slack_micros: int = 0
-    migration: Migration = "manifest"
+    migration: Migration = "auto"
     statistics: bool = True
     service_seconds: float = 0.0
     keep_versions: int = 10
@@ -103,10 +115,17 @@ class Driver:
     _warm: bool = False
     last: Manifest | None = None
     together: Together = field(init=False)
+    migrations: Migrations = field(init=False)
+    _job: Program = field(init=False)
+    _arrangements: dict[tuple[int, ...], tuple[Program, bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._job = self.program
         self.together = self.program.together
+        self._arrangements[self.program.components] = self.program, self.pickled
         self.last = self.checkpoint.latest()
+        saved = self.last.progress.get("migrations", ()) if self.last is not None else ()
+        self.migrations = Migrations.restored(self.program, saved)
         self.checkpoint.retain(self.options.keep_versions)
 
     def change(self, change: Change) -> None:
@@ -140,7 +159,9 @@ class Driver:
         mark = time.perf_counter()
         plan = self._plan(number, flush)
         phases["plan"] = time.perf_counter() - mark
+        self._arrange(plan.components or self._job.components)
         orders = self._orders(plan, last)
+        self.migrations.underway += self._moving(plan, orders)
         mark = time.perf_counter()
         if self.regions is not None:
             frame = self.regions(frame)
@@ -151,6 +172,7 @@ class Driver:
         mark = time.perf_counter()
         reports += self._shared(orders, reports)
         manifest = self._manifest(plan, orders, reports, last)
+        manifest = replace(manifest, progress=self._followed(manifest, reports))
         self.crash.reach("before manifest commit", number)
         self.checkpoint.commit(manifest)
         self.last = manifest
@@ -177,14 +199,22 @@ class Driver:
                 self.checkpoint.append_journal(number, written.decisions)
             return written
         last = self.last
+        components = self._wished_components()
+        self._arrange(components)
         assignment, entries = self._put_together(number)
+        entries = [*(map(Entry.from_json, last.progress.get("journal", ())) if last is not None else ()), *entries]
         # A job that was started again without split=True brings its split keys together at the first boundary.
         steps = zip(self._shared_before(), self.program.steps, strict=True)
         shared = tuple(keys if step.splits else nothing() for keys, step in steps)
         with self._lock:
             changes, self._changes = self._changes, []
+        under_way = self._handed_over()
         for change in changes:
-            assignment, told = change(assignment, number)
+            changed, told = change(assignment, number)
+            if changed.slots < assignment.slots and under_way:
+                self.change(change)  # a slot that finishes windows stays until it has
+                continue
+            assignment = changed
             entries += told
         for verdict in self._verdicts():
             if verdict.changes and verdict.made_for != assignment.version:
@@ -196,6 +226,8 @@ class Driver:
                 shared = self.together.by_operator(verdict.split)
             self.controller.applied(verdict)
             entries += verdict.entries
+        assignment, handovers, told = self._migrating(number, assignment, under_way)
+        entries += told
         now = int(self.clock() * 1e6)
         if last is not None:
             now = max(now, last.now + 1)
@@ -206,6 +238,8 @@ class Driver:
             now=now,
             shared=shared,
             migration=self.options.migration,
+            handovers=handovers,
+            components=() if components == self._job.components else components,
             decisions=tuple(entry.at(number).to_json() for entry in entries),
         )
         self.crash.reach("before plan write", number)
@@ -214,6 +248,122 @@ class Driver:
             self.checkpoint.append_journal(number, plan.decisions)
         self.crash.reach("after plan write", number)
         return plan
+
+    def _arrange(self, components: tuple[int, ...]) -> None:
+        """Go on with these components."""
+        if components == self.program.components:
+            return
+        known = self._arrangements.get(components)
+        if known is None:
+            program = self._job.arranged(components)
+            known = self._arrangements[components] = program, cloudpickle.dumps(program)  # type: ignore[no-untyped-call]
+        self.program, self.pickled = known
+        self.program_id = f"{self.program_id.partition(' ')[0]} {components}"
+        self.together = self.program.together
+        self.migrations.program = self.program
+        with self._lock:
+            self._planning.clear()  # plans for other components are of no use
+        self.controller.rearranged(self.program.component_names, self.program.splitting)
+
+    def _wished_components(self) -> tuple[int, ...]:
+        """The components from now on."""
+        return self.program.components
+
+    def _handed_over(self) -> tuple[Handover, ...]:
+        """The key groups that two slots still have a part of."""
+        if self.last is None or not self.last.handovers:
+            return ()
+        watermark = self.last.watermark
+        if watermark is None:
+            return self.last.handovers
+        return tuple(one for one in self.last.handovers if watermark < one.since + self._longest(one.operator))
+
+    def _longest(self, operator: int) -> int:
+        windows = self.program.steps[operator].operator
+        assert isinstance(windows, WindowedAggregation)
+        return windows.slicing.longest + windows.slicing.lateness
+
+    def _migrating(
+        self, number: int, assignment: Assignment, under_way: tuple[Handover, ...]
+    ) -> tuple[Assignment, tuple[Handover, ...], list[Entry]]:
+        """How what moves at this boundary takes its state along; what is being handed over stays until that is done."""
+        before, last = self.assignment, self.last
+        if last is None:
+            return assignment, under_way, []
+        size, entries = assignment.groups_per_operator, []
+        if under_way:
+            groups = np.array(assignment.groups)
+            for one in under_way:
+                mates = self.together.components[self.together.component(one.operator)]
+                at = np.array(mates) * size + one.group
+                if (groups[at] != before.groups[at]).any():
+                    groups[at] = before.groups[at]
+                    text = f"is still being handed over by slot {one.slot}: it stays until its windows have closed"
+                    name = self.program.steps[one.operator].operator.name
+                    entries.append(Entry(number, "refused", text, name, group=one.group))
+            if entries:
+                assignment = replace(assignment, groups=frozen_i32(groups))
+        handovers = list(under_way)
+        for operator in range(len(self.program.steps)):
+            span = slice(operator * size, (operator + 1) * size)
+            moving = np.flatnonzero(assignment.groups[span] != before.groups[span])
+            if not len(moving):
+                continue
+            state = int(last.counts[operator].bytes[moving].sum())
+            way, entry = self.migrations.entry(operator, self.options.migration, len(moving), state, number)
+            entries.append(entry)
+            if way == "smooth" and last.event_times:
+                windows = self.program.steps[operator].operator
+                assert isinstance(windows, WindowedAggregation)
+                latest = np.array([max(last.event_times.values())])
+                since = int(windows.slicing.slice_of(latest)[0]) + windows.slicing.width
+                old = before.groups[span][moving]
+                handovers += [
+                    Handover(operator, int(group), int(slot), since)
+                    for group, slot in zip(moving, old, strict=True)
+                    if slot < assignment.slots
+                ]
+        return assignment, tuple(sorted(handovers)), entries
+
+    def _moving(self, plan: BatchPlan, orders: Orders) -> list[Underway]:
+        """What begins to move with this batch."""
+        last, size = self.last, plan.assignment.groups_per_operator
+        begun = []
+        for operator in range(len(self.program.steps) if last is not None else 0):
+            span = slice(operator * size, (operator + 1) * size)
+            moving = np.flatnonzero(plan.assignment.groups[span] != orders.before.groups[span])
+            if len(moving):
+                assert last is not None
+                state = int(last.counts[operator].bytes[moving].sum())
+                way, _ = way_of(self.program, operator, plan.migration)
+                begun.append(Underway(operator, way, len(moving), state, plan.batch, plan.now))
+        return begun
+
+    def _followed(self, manifest: Manifest, reports: Iterable[Report]) -> dict[str, Any]:
+        """What the manifest says of migrations: those under way, and of those that are over a line for the journal."""
+        if not self.migrations.underway:
+            return {}
+        pauses: dict[int, float] = {}
+        copied: dict[int, int] = {}
+        for report in reports:
+            if isinstance(report, SlotReport):
+                pause = max(pauses.get(report.operator, 0.0), report.seconds.get("move", 0.0))
+                pauses[report.operator] = pause
+                copied[report.operator] = copied.get(report.operator, 0) + report.copied_bytes
+        over = self.migrations.observe(manifest.batch, manifest.now, self._left_behind(manifest), pauses, copied)
+        return {
+            "migrations": [one.to_json() for one in self.migrations.underway],
+            "journal": [entry.to_json() for entry in over],
+        }
+
+    def _left_behind(self, manifest: Manifest) -> dict[int, int]:
+        """Rows of each operator that are with a slot that does not own their place any more: the key expansion."""
+        return {
+            operator: rows
+            for operator in range(len(self.program.steps))
+            if isinstance(self.program.steps[operator].operator, WindowedAggregation)
+            and (rows := astray(manifest.layout, operator, Places(manifest.assignment, operator, nothing()).owners()))
+        }
 
     def _put_together(self, number: int) -> tuple[Assignment, list[Entry]]:
         """The assignment so far, with the operators of each component in the same slots: they were not before if the
@@ -270,9 +420,18 @@ class Driver:
         before = last.assignment if last is not None else plan.assignment
         sources = last.layout if last is not None else Layout()
         shared_before = self._shared_before()
+        ended = tuple(one for one in (last.handovers if last is not None else ()) if one not in plan.handovers)
         layout = sources
         for operator in range(len(self.program.steps)):
-            layout = moved(layout, operator, Places(plan.assignment, operator, plan.shared[operator]).owners())
+            places = Places(plan.assignment, operator, plan.shared[operator])
+            held: dict[int, Bitmap] = {}
+            if way_of(self.program, operator, plan.migration)[0] == "instant":
+                everything = Bitmap.of_mask(np.ones(places.groups, dtype=np.bool_))
+                held = dict.fromkeys(range(plan.assignment.slots), everything)
+            for one in (*plan.handovers, *ended):
+                if one.operator == operator:
+                    held[one.slot] = held.get(one.slot, Bitmap()).union(Bitmap.of([one.group]))
+            layout = moved(layout, operator, places.owners(), held)
         return Orders(
             program=self.pickled,
             program_id=self.program_id,
@@ -289,6 +448,8 @@ class Driver:
             layout=layout,
             sources=sources,
             migration=plan.migration,
+            handovers=plan.handovers,
+            ended=ended,
             service_seconds=self.options.service_seconds,
             statistics=self.options.statistics,
             cold=not self._warm,
@@ -360,6 +521,7 @@ class Driver:
             watermark=plan.watermark,
             now=plan.now,
             outputs=outputs,
+            handovers=plan.handovers,
         )
 
     def _deliver(self, manifest: Manifest) -> None:
@@ -454,6 +616,8 @@ class Driver:
             "expired_keys": sum(report.expired for report in slotted),
             "written_bytes": sum(report.written for report in slotted),
             "copied_bytes": sum(report.copied_bytes for report in slotted),
+            "left_behind_rows": sum(self._left_behind(manifest).values()),
+            "migrations": len(self.migrations.underway),
             "results": {name: len(names) for name, names in manifest.outputs.items()},
             "edges": self._edges(slotted),
             "regions": [] if self.regions is None else self.regions.progress,

@@ -21,7 +21,15 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Literal
 
 from headgate.engine.program import ToOperator, ToOutput
-from headgate.operators import CountAggregation, PerKey, SessionAggregation, Vectorised, WindowedAggregation
+from headgate.operators import (
+    Compute,
+    Consolidate,
+    CountAggregation,
+    PerKey,
+    SessionAggregation,
+    Vectorised,
+    WindowedAggregation,
+)
 from headgate.topology import ALL, Edge, Fusion, Kind, Operator, Topology, fuse
 
 if TYPE_CHECKING:
@@ -117,9 +125,7 @@ def _reasons(steps: list[KeyedNode], fusion: Fusion, way: Way) -> Iterator[str]:
                 if isinstance(source.operator, PerKey | Vectorised) and not {*common} <= {*source.node.keeps}:
                     lost.insert(0, source.node)
                 if lost:
-                    why = (
-                        f"nobody knows whether {lost[0].name!r} changes {', '.join(common)}: say keeps= if it does not"
-                    )
+                    why = f"{lost[0].name!r} may change {', '.join(common)}: say keeps= if it does not"
             yield f"{' -> '.join(names)}: not in one task: {why}"
 
 
@@ -166,14 +172,23 @@ def _paths(node: Node) -> Iterator[tuple[tuple[Node, ...], int]]:
 
 def _operator(keyed: KeyedNode) -> Operator:
     kept = keyed.node.keeps if isinstance(keyed.operator, PerKey | Vectorised) else keyed.keys
-    windowed = isinstance(keyed.operator, WindowedAggregation | SessionAggregation | CountAggregation)
     return Operator(
         keyed.operator.name,
-        Kind.AGGREGATE if windowed or keyed.operator.combines else Kind.KEYED,
+        _kind(keyed),
         frozenset(keyed.keys),
         outputs=frozenset(kept),
         window_micros=_length(keyed),
     )
+
+
+def _kind(keyed: KeyedNode) -> Kind:
+    operator = keyed.operator
+    if isinstance(operator, Compute):
+        return Kind.COMPUTE
+    if isinstance(operator, Consolidate):
+        return Kind.CONSOLIDATE
+    whole = isinstance(operator, SessionAggregation | CountAggregation) or operator.combines
+    return Kind.AGGREGATE if whole else Kind.KEYED
 
 
 def _length(keyed: KeyedNode) -> int | None:

@@ -26,6 +26,7 @@ from headgate.engine.program import (
     Step,
     ToOperator,
     ToOutput,
+    depths,
     leaves,
 )
 from headgate.engine.stream import ZONE, KeyedNode, Node, Stream
@@ -89,6 +90,7 @@ class Job:
         self.rates = rates
         self._together: list[tuple[str, ...]] = []
         self._apart: list[tuple[str, str]] = []
+        self._split: dict[tuple[str, str], bool] = {}  # a compute and its consolidate; True: decided while it runs
         self._sources = 0
         self._inputs: list[Node] = []
         self._steps: list[KeyedNode] = []
@@ -128,7 +130,8 @@ class Job:
 
     def components(self) -> Fused:
         """Which keyed operators run in one task, and why. Raises ``JobError`` for a wish that cannot be met."""
-        return fused(self.name, self._steps, self.fusion, self._together, self._apart, self.rates)
+        apart = [*self._apart, *self._split]
+        return fused(self.name, self._steps, self.fusion, self._together, apart, self.rates)
 
     def _attach(self, node: Node) -> Node:
         """Take an input into the job when something first uses it."""
@@ -153,11 +156,11 @@ class Job:
                 "event_time", self.event_time, sorted({name for names in fed for name in names})
             )
         own = self.components()
-        depths = self._depths(own)
+        deep = self._depths(own)
         steps = tuple(
             Step(
                 keyed.operator,
-                depths[number],
+                deep[number],
                 self._frozen(keyed.node),
                 keyed.ttl_micros,
                 keyed.timers,
@@ -265,18 +268,13 @@ class Job:
 
     def _depths(self, own: Fused) -> list[int]:
         """How deep the component of each operator is: one more than the deepest other one that feeds it."""
-        edges = {
-            (own.component[number], own.component[leaf.operator])
+        edges = (
+            (number, leaf.operator)
             for number, keyed in enumerate(self._steps)
             for leaf in leaves(self._frozen(keyed.node))
             if isinstance(leaf, ToOperator)
-        }
-        depths = dict.fromkeys(own.component, 1)
-        for _ in depths:  # components do not wait for each other in a circle, so this is often enough
-            for source, target in edges:
-                if source != target:
-                    depths[target] = max(depths[target], depths[source] + 1)
-        return [depths[component] for component in own.component]
+        )
+        return depths(own.component, edges)
 
     def identity(self) -> dict[str, Any]:
         """What must stay the same for a checkpoint to be usable: key groups, each operator's keys and state, and the

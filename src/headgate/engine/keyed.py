@@ -107,6 +107,7 @@ class OperatorBatch:
         rows, hashes, partials, split_hash, split_tuples = self._split_off(rows, hashes, combined)
         self._lap("receive")
         moved_in, copied, refs = self._moved_in()
+        self._lap("move")
         key_tuples: tuple[I64, I64] | None = None
         if self.operator.combines and not combined and len(hashes):
             grouping = group_rows(hashes)

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 
 from headgate.arrays import I32, I64
 from headgate.engine.program import Program
-from headgate.routing import Assignment, Places, Relocation
-from headgate.state import Files, Layout, Ref
+from headgate.routing import Assignment, Handover, Handovers, Places, Relocation
+from headgate.state import Files, Layout, Migration, Ref
 from headgate.stats.loads import OperatorLoad
 from headgate.testing import CrashPoints
-
-Migration = Literal["manifest", "copy"]
-"""How a key group that changes slot takes its state along: by reference, or copied at once (the papers' way)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +24,8 @@ class Orders:
     ``layout`` is that of batch N-1 with places already given to their owners of batch N; ``sources`` that of N-1 as it
     was, to read keys that change place. Timers fire that lie after the last batch's ``watermark`` and ``now`` and up to
     this one's. ``cold``: the first batch of a run, in which slots also start workers and load code, so that how long a
-    slot was busy says little about its keys.
+    slot was busy says little about its keys. ``handovers`` are the key groups that two slots have a part of; of those
+    that have ``ended`` the old slot forgets its part.
     """
 
     program: bytes
@@ -45,7 +42,9 @@ class Orders:
     shared_before: tuple[I64, ...]
     layout: Layout
     sources: Layout
-    migration: Migration = "manifest"
+    migration: Migration = "auto"
+    handovers: tuple[Handover, ...] = ()
+    ended: tuple[Handover, ...] = ()
     service_seconds: float = 0.0
     statistics: bool = True
     cold: bool = False
@@ -60,6 +59,10 @@ class Orders:
 
     def relocation(self, operator: int) -> Relocation:
         return Relocation.between(Places(self.before, operator, self.shared_before[operator]), self.places(operator))
+
+    def handed(self, operator: int) -> Handovers | None:
+        """The key groups of an operator that two slots have a part of."""
+        return Handovers.of(self.handovers, operator, self.assignment.groups_per_operator) if self.handovers else None
 
     def component(self, operator: int) -> Component:
         """The component an operator is in."""

@@ -12,8 +12,8 @@ job, so a batch is one job with as many shuffles as the deepest component is dee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
@@ -23,6 +23,9 @@ from headgate.arrays import I64
 from headgate.errors import HeadgateError, UserFunctionError
 from headgate.operators import KeyedOperator, WindowedAggregation
 from headgate.routing import Together, key_hash
+
+Way = Literal["instant", "smooth", "manifest", "copy"]
+"""How key groups take their state along: ``headgate.engine.migrating``."""
 
 Rule = Literal["fail", "drop", "side"]
 """What to do with rows that cannot be used: stop, drop and count, or count and send to the side output."""
@@ -163,6 +166,27 @@ class Program:
         return max((step.depth for step in self.steps), default=0)
 
     @property
+    def components(self) -> tuple[int, ...]:
+        """The number of each operator's component: numbered by their first operators."""
+        numbers = [0] * len(self.steps)
+        for number, members in enumerate(self.together.components):
+            for member in members:
+                numbers[member] = number
+        return tuple(numbers)
+
+    def arranged(self, components: Sequence[int]) -> Program:
+        """The same job with other components, one number per operator, and the depths that follow from them."""
+        edges = [
+            (number, leaf.operator)
+            for number, step in enumerate(self.steps)
+            for leaf in leaves(step.branches)
+            if isinstance(leaf, ToOperator)
+        ]
+        deep = depths(components, edges)
+        steps = zip(self.steps, components, deep, strict=True)
+        return replace(self, steps=tuple(replace(step, component=own, depth=at) for step, own, at in steps))
+
+    @property
     def together(self) -> Together:
         """Which operators make up each component."""
         members: dict[int, list[int]] = {}
@@ -175,6 +199,11 @@ class Program:
         """What people call the components: by their operators."""
         return [" + ".join(self.steps[one].operator.name for one in members) for members in self.together.components]
 
+    @property
+    def splitting(self) -> list[bool]:
+        """For each component whether its keys may be split over slots."""
+        return [self.steps[members[0]].splits for members in self.together.components]
+
     def component_of(self, operator: int) -> str:
         """The name of the component that an operator is in."""
         return self.component_names[self.together.component(operator)]
@@ -186,6 +215,20 @@ class Program:
         return not any(
             self.steps[mate].placed_by or isinstance(self.steps[mate].operator, WindowedAggregation) for mate in mates
         )
+
+
+def depths(components: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[int]:
+    """How deep the component of each operator is: one more than the deepest other one that feeds it.
+
+    ``edges`` go from one operator to another.
+    """
+    between = {(components[source], components[target]) for source, target in edges}
+    deep = dict.fromkeys(components, 1)
+    for _ in deep:  # components do not wait for each other in a circle, so this is often enough
+        for source, target in between:
+            if source != target:
+                deep[target] = max(deep[target], deep[source] + 1)
+    return [deep[component] for component in components]
 
 
 def leaves(branches: tuple[Branch, ...]) -> Iterator[ToOperator | ToOutput]:

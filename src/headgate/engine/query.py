@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -24,13 +24,12 @@ from headgate.control import Controller, Entry, Policy
 from headgate.durations import Duration, micros_of
 from headgate.engine.driver import Driver, Options
 from headgate.engine.ordered import Regions, spark_schema, tagged
-from headgate.engine.orders import Migration
 from headgate.engine.program import Program
 from headgate.engine.tasks import SETTINGS, SparkTasks
 from headgate.errors import AssignmentError, HeadgateError, JobError, QueryError
 from headgate.planners import PLANNERS, Limits, Planner
 from headgate.routing import Assignment, key_hash
-from headgate.state import HEARTBEAT_SECONDS, Checkpoint, Files
+from headgate.state import HEARTBEAT_SECONDS, Checkpoint, Files, Migration
 from headgate.testing import CrashPoints
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def start(
     limits: Limits | None = None,
     policy: Policy | None = None,
     trigger: str | None = None,
-    migration: Migration = "manifest",
+    migration: Migration = "auto",
     statistics: bool = True,
     keep_versions: int = 10,
     listeners: Iterable[Listener | Callable[[dict[str, Any]], None]] = (),
@@ -88,7 +87,9 @@ def start(
     ``balance``         the planner that levels the load, or its name; None: plain hashing, nothing moves
     ``limits``          what a plan may do; ``policy`` when one is made, and what it must gain
     ``trigger``         None: as fast as it goes; "10 seconds": at this pace; "available now": what there is, then stop
-    ``migration``       how key groups take their state along: "manifest" (by reference) or "copy" (the papers' way)
+    ``migration``       how key groups take their state along: "auto" (not at all where windows are split, else by
+                        reference), "manifest" (always by reference), "smooth" (windows that have begun stay where
+                        they are) or "copy" (rewritten while the batch waits, the papers' way)
     ``statistics``      False: measure nothing per key; then nothing can be balanced
     ``keep_versions``   versions of the state that stay readable
     ``metrics_port``    serve Prometheus metrics on this port of the loopback address
@@ -105,8 +106,8 @@ def start(
     program = job.program()
     if slots is not None and slots < 1:
         raise JobError.option("slots", "at least 1", slots)
-    if migration not in ("manifest", "copy"):
-        raise JobError.option("migration", '"manifest" or "copy"', migration)
+    if migration not in get_args(Migration):
+        raise JobError.option("migration", f"one of {', '.join(map(repr, get_args(Migration)))}", migration)
     if keep_versions < 2:
         raise JobError.option("keep_versions", "at least 2", keep_versions)
     planner = _planner(balance)
@@ -130,7 +131,7 @@ def start(
             policy,
             names=program.component_names or [""],
             groups=program.groups,
-            combines=[program.steps[members[0]].splits for members in program.together.components] or [False],
+            combines=program.splitting or [False],
         )
         driver = Driver(
             run_tasks=SparkTasks(),

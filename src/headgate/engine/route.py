@@ -24,8 +24,8 @@ from headgate.engine.payload import REPORT, Sender
 from headgate.engine.program import REJECTED, REJECTED_SCHEMA, Input, Program, Rule, Step, ToOperator, ToOutput, flow
 from headgate.engine.reading import read_file
 from headgate.errors import RowError
-from headgate.operators import NO_WATERMARK, instants
-from headgate.routing import key_hash
+from headgate.operators import NO_WATERMARK, WindowedAggregation, instants, pieces_of
+from headgate.routing import group_of, key_hash
 
 TAG = "__input"
 """Where a job has several inputs: the column that says of which one a row is."""
@@ -169,7 +169,14 @@ def send(
     operator, which decides where rows of split keys go."""
     if step.combine_early:
         rows, hashes = step.operator.early(rows, hashes)
-    slots = orders.assignment.route(step.placing(rows, hashes), operator)
+    placing = step.placing(rows, hashes)
+    slots = orders.assignment.route(placing, operator)
+    handed = orders.handed(operator)
+    if handed is not None and len(hashes):
+        assert isinstance(step.operator, WindowedAggregation), "only windows are handed over"
+        first, last = step.operator.slicing.spanned(pieces_of(rows)[1])
+        position, slots = handed.routed(group_of(placing, orders.assignment.groups_per_operator), slots, first, last)
+        rows, hashes = rows.take(pa.array(position)), hashes[position]
     shared = orders.shared[operator]
     if len(shared):
         load = loads.setdefault(operator, np.zeros(orders.assignment.slots))

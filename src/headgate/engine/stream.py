@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -18,6 +19,8 @@ from headgate.errors import JobError, KeyTypeError
 from headgate.operators import (
     Aggregate,
     Aggregation,
+    Compute,
+    Consolidate,
     CountAggregation,
     Declaration,
     KeyedOperator,
@@ -31,7 +34,7 @@ from headgate.regions.options import options_of
 from headgate.routing import key_hash
 from headgate.sinks import Sink
 from headgate.sinks.builtin import as_sink
-from headgate.windows import CountWindows, Sessions, Slicing, TimeWindows, window, with_helpers
+from headgate.windows import CountWindows, Sessions, Slicing, TimeWindows, Tumbling, window, with_helpers
 
 if TYPE_CHECKING:
     from headgate.engine.job import Job
@@ -399,6 +402,27 @@ class KeyedStream:
             raise JobError.no_event_time("window")
         return WindowedStream(self, kind)
 
+    def compute(
+        self, slice: Duration, *, offset: Duration = 0, name: str | None = None, **aggregates: Aggregate
+    ) -> PartialStream:
+        """Partials per key and slice of event time, for ``consolidate`` to make windows of: enorm's low-level form.
+
+        Nothing else can be done with partials. A compute and its consolidates run in one task, like all operators with
+        the same keys, unless they are kept apart (``Job.keep_apart``, ``aggregate(split=True)``): then key groups of
+        the compute move at once, without their state.
+        """
+        job = self.stream.job
+        label = name or f"compute{len(job._steps)}"
+        if job.event_time is None:
+            raise JobError.no_event_time("compute")
+        if job.event_time not in self.stream.schema.names:
+            raise JobError.unknown_column("compute", job.event_time, self.stream.schema.names)
+        slicing = Slicing.of(Tumbling(slice, offset=offset))
+        used = self._used(aggregates)
+        operator = Compute(label, used, self.keys, aggregates, slicing, job.event_time)
+        rows = self._add(operator, None, timers=False, combine_early=True)
+        return PartialStream(rows, self.keys, used, aggregates, slicing)
+
     def session(self, gap: Duration, *, lateness: Duration = 0) -> WindowedStream:
         """The rows by key and session: ``session("30 minutes")``. A session goes on as long as the next row of its key
         comes at most ``gap`` later in event time; it covers ``[first row, last row + gap)``.
@@ -468,12 +492,23 @@ class WindowedStream:
         self.kind = kind
         self.ttl = ttl
 
-    def aggregate(self, *, name: str | None = None, share: bool = True, **aggregates: Aggregate) -> Stream:
+    def aggregate(
+        self,
+        *,
+        name: str | None = None,
+        share: bool = True,
+        split: bool | Literal["auto"] = False,
+        **aggregates: Aggregate,
+    ) -> Stream:
         """Aggregates per key and window, emitted once the window is complete: the watermark has passed its end, or it
         has all its rows. ``window("1 hour", every="5 minutes").aggregate(n=hg.count(), total=hg.sum("amount"))``.
 
         Results have the key columns, ``window_start``, ``window_end`` and the aggregates. ``share=False`` makes every
         window of time from its slices alone, and keeps nothing in between.
+
+        ``split=True`` makes the partials of slices in one operator, ``NAME.compute``, and windows of them in another:
+        a shuffle more, and key groups of the first move without their state. ``"auto"`` runs both in one task or
+        apart, whichever costs less by what is measured, and changes that between two batches.
         """
         keyed, kind, stream = self.keyed, self.kind, self.keyed.stream
         used = keyed._used(aggregates)
@@ -491,8 +526,88 @@ class WindowedStream:
             sessions = SessionAggregation(label, used, keyed.keys, aggregates, kind, event_time)
             return keyed._add(sessions, None, timers=True, combine_early=True, lateness_micros=late)
         slicing = Slicing.of(kind)
+        label = name or f"windows{number}"
+        if split:
+            if split not in (True, "auto"):
+                raise JobError.option("split", 'True, False or "auto"', split)
+            width = timedelta(microseconds=slicing.width)
+            offset = timedelta(microseconds=slicing.anchor)
+            partials = keyed.compute(width, offset=offset, name=f"{label}.compute", **aggregates)
+            stream.job._split[f"{label}.compute", label] = split == "auto"
+            return partials.consolidate(kind, name=label, share=share)
         if share:
             slicing = with_helpers(slicing)
-        label = name or f"windows{number}"
         operator = WindowedAggregation(label, used, keyed.keys, aggregates, slicing, event_time, share)
         return keyed._add(operator, None, timers=False, combine_early=True, lateness_micros=late)
+
+
+class PartialStream:
+    """Partials per key and slice on their way to a consolidate."""
+
+    def __init__(
+        self,
+        rows: Stream,
+        keys: tuple[str, ...],
+        used: pa.Schema,
+        aggregates: Mapping[str, Aggregate],
+        slicing: Slicing,
+    ) -> None:
+        self.rows = rows
+        self.keys = keys
+        self._used = used
+        self._aggregates = aggregates
+        self._slicing = slicing
+
+    def consolidate(
+        self,
+        *lengths: Duration | TimeWindows,
+        every: Duration | None = None,
+        offset: Duration = 0,
+        name: str | None = None,
+        share: bool = True,
+    ) -> Stream:
+        """Windows of the partials, told as in ``KeyedStream.window``; slices must fit them. May be called several
+        times."""
+        operator = self._operator(lengths, every, offset, name, share, partial=False)
+        return self._add(operator)
+
+    def consolidate_partially(
+        self, length: Duration, *, offset: Duration = 0, name: str | None = None
+    ) -> PartialStream:
+        """Larger partials, for another consolidate: windows of this length, side by side, that are its slices."""
+        operator = self._operator((length,), None, offset, name, True, partial=True)
+        slicing = Slicing(tuple(hop for hop in operator.slicing.hops if not hop.helper))
+        return PartialStream(self._add(operator), self.keys, self._used, self._aggregates, slicing)
+
+    def _operator(
+        self,
+        lengths: Sequence[Duration | TimeWindows],
+        every: Duration | None,
+        offset: Duration,
+        name: str | None,
+        share: bool,
+        *,
+        partial: bool,
+    ) -> Consolidate:
+        job = self.rows.job
+        kind = lengths[0] if len(lengths) == 1 and not isinstance(lengths[0], Duration) else None
+        if kind is None:
+            kind = window(*lengths, every=every, offset=offset)  # type: ignore[arg-type]
+        if not isinstance(kind, TimeWindows):
+            raise JobError.option("consolidate", "given windows of time", type(kind).__name__)
+        slicing = Slicing(kind.hops, kind.lateness_micros, slice_micros=self._slicing.width)
+        if slicing.anchor != self._slicing.anchor:
+            raise JobError.window(
+                "the offset of a consolidate", "fall on slices of its compute", timedelta(microseconds=slicing.anchor),
+                "give the compute the same offset",
+            )  # fmt: skip
+        if share:
+            slicing = with_helpers(slicing)
+        assert job.event_time is not None
+        label = name or f"consolidate{len(job._steps)}"
+        return Consolidate(
+            label, self._used, self.keys, self._aggregates, slicing, job.event_time, share, partial=partial
+        )
+
+    def _add(self, operator: Consolidate) -> Stream:
+        return KeyedStream(self.rows, self.keys)._add(operator, None, timers=False, combine_early=True)

@@ -26,8 +26,8 @@ from headgate.engine.orders import Orders, SlotReport, nothing
 from headgate.engine.program import Step
 from headgate.engine.staterows import state_schema, summed
 from headgate.operators import NO_WATERMARK, WindowedAggregation, pieces_of
-from headgate.routing import Places
-from headgate.state import FIRST_KEY, GROWTH, MAX_REFS, Checkpoint, Ref, RunInfo, RunWriter, open_run
+from headgate.routing import Handovers, Places, group_of
+from headgate.state import FIRST_KEY, GROWTH, MAX_REFS, Bitmap, Checkpoint, Ref, RunInfo, RunWriter, open_run
 from headgate.stats.loads import OperatorLoad
 from headgate.windows import SLICE, Piece
 
@@ -48,6 +48,7 @@ class WindowBatch:
     places: Places = field(init=False)
     schema: pa.Schema = field(init=False)
     refs: tuple[Ref, ...] = field(init=False)
+    handed: Handovers | None = field(init=False)
     seconds: dict[str, float] = field(default_factory=dict)
     _shelves: dict[str, _Shelf] = field(default_factory=dict)
     _wanted: dict[Piece, int] = field(default_factory=dict)
@@ -59,7 +60,13 @@ class WindowBatch:
         self.operator = self.step.operator
         self.places = self.orders.places(self.number)
         self.schema = state_schema(self.operator.inner)
-        self.refs = self.orders.refs(self.number, self.slot)
+        ended = [one.group for one in self.orders.ended if (one.operator, one.slot) == (self.number, self.slot)]
+        refs = self.orders.refs(self.number, self.slot)
+        if ended:
+            gone = Bitmap.of(ended)
+            refs = tuple(Ref(ref.run, left) for ref in refs if (left := ref.places.minus(gone)))
+        self.refs = refs
+        self.handed = self.orders.handed(self.number)
         self._mark = self.clock()
 
     def _lap(self, phase: str) -> None:
@@ -69,6 +76,8 @@ class WindowBatch:
 
     def run(self, arrived: Partials | None) -> tuple[pa.Table, SlotReport]:
         """Results and report."""
+        copied = self._copied() if self.orders.migration == "copy" else 0
+        self._lap("move")
         rows, hashes = arrived if arrived is not None else (self.operator.partial_schema.empty_table(), nothing())
         tuples = len(hashes)
         if self.orders.service_seconds:
@@ -102,7 +111,32 @@ class WindowBatch:
             keys=len(hashes),
             seconds=self.seconds,
             fired=len(results),
+            copied_bytes=copied,
         )
+
+    def _copied(self) -> int:
+        """Write what the places we gained hold as a run of our own, first of all: the papers' way. Its bytes."""
+        before = {ref.run.name: ref.places for ref in self.orders.sources.refs(self.number, self.slot)}
+        gained = [
+            Ref(ref.run, new) for ref in self.refs if (new := ref.places.minus(before.get(ref.run.name, Bitmap())))
+        ]
+        if not gained:
+            return 0
+        kept = [
+            Ref(ref.run, had) for ref in self.refs if (had := ref.places.intersect(before.get(ref.run.name, Bitmap())))
+        ]
+        parts = [
+            part
+            for ref in gained
+            for part in _Shelf.of_ref(self.orders, ref, self.schema, self.operator).pieces.values()
+        ]
+        if not parts:
+            self.refs = tuple(kept)
+            return 0
+        self.orders.crash.reach("in the middle of a move", self.orders.batch)
+        run = self._run(parts)
+        self.refs = (*kept, Ref(run, run.places))
+        return run.bytes
 
     def _close(self, fresh: dict[Piece, Partials]) -> tuple[pa.Table, dict[Piece, Partials]]:
         """The results of the windows that end now, and the pieces among them that are worth keeping."""
@@ -130,13 +164,21 @@ class WindowBatch:
                 late = among(merged[1], again[window])
                 merged = merged[0].filter(pa.array(late)), merged[1][late]
             if not hop.helper:
-                results.append(self.operator.results(merged[0], window))
+                results.append(self.operator.results(self._own(*merged, window), window))
             if self.operator.share and not slicing.lateness:  # late rows would make it wrong
                 made[window], known[window] = merged, len(merged[1])
                 # Windows that overlap would together take more room than their slices do.
                 if hop.every >= hop.length and self._needed(window):
                     kept[window] = self.operator.placed(merged[0], window), merged[1]
         return pa.concat_tables(results) if results else empty, kept
+
+    def _own(self, merged: pa.Table, hashes: I64, window: Piece) -> pa.Table:
+        """What is ours to emit of a window: of key groups that are handed over, another slot does the rest."""
+        if self.handed is None:
+            return merged
+        group = group_of(self.step.placing(merged, hashes), self.places.groups)
+        mine = self.handed.mine(group, self.slot, window.start)
+        return merged if mine.all() else merged.filter(pa.array(mine))
 
     def _reopened(self, fresh: dict[Piece, Partials]) -> dict[Piece, I64]:
         """The windows that were emitted before and have got late rows now, and the keys of these, ascending."""
@@ -247,7 +289,7 @@ class WindowBatch:
 
     def _changes(self, after: Sequence[Ref]) -> tuple[I32, I64, I64]:
         """By how much the state of each place has grown."""
-        before = {(ref.run.name, ref.places): ref for ref in self.refs}
+        before = {(ref.run.name, ref.places): ref for ref in self.orders.refs(self.number, self.slot)}
         now = {(ref.run.name, ref.places): ref for ref in after}
         changes = [self._sizes(ref, -1) for key, ref in before.items() if key not in now]
         changes += [self._sizes(ref, 1) for key, ref in now.items() if key not in before]

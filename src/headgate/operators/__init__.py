@@ -15,6 +15,7 @@ from headgate.operators.per_key import PerKey
 from headgate.operators.rows import Context, Rows
 from headgate.operators.sessions import SessionAggregation
 from headgate.operators.sketches import approx_distinct, quantile
+from headgate.operators.split import Compute, Consolidate
 from headgate.operators.vectorised import Batch, Update, Vectorised
 from headgate.operators.windowed import WindowedAggregation, instants, pieces_of
 
@@ -25,6 +26,8 @@ __all__ = [
     "Aggregation",
     "Batch",
     "Clock",
+    "Compute",
+    "Consolidate",
     "Context",
     "CountAggregation",
     "Declaration",

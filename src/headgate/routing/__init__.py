@@ -2,6 +2,7 @@
 
 from headgate.routing.assignment import Assignment, Difference, Pins, difference, pins_from
 from headgate.routing.groups import GROUPS, group_of, home_slots
+from headgate.routing.handover import Handover, Handovers
 from headgate.routing.keyhash import key_hash
 from headgate.routing.places import NOBODY, SHARED, Places, Relocation
 from headgate.routing.splitting import PKG, DChoices, WChoices, slots_per_key
@@ -15,6 +16,8 @@ __all__ = [
     "Assignment",
     "DChoices",
     "Difference",
+    "Handover",
+    "Handovers",
     "Pins",
     "Places",
     "Relocation",

@@ -4,10 +4,17 @@ from headgate.state.bitmap import Bitmap
 from headgate.state.checkpoint import Checkpoint, Finding
 from headgate.state.files import Files, unique_name
 from headgate.state.lookup import Found, due, lookup
-from headgate.state.manifest import BatchPlan, Counts, Manifest, assignment_from_json, assignment_to_json
+from headgate.state.manifest import (
+    BatchPlan,
+    Counts,
+    Manifest,
+    Migration,
+    assignment_from_json,
+    assignment_to_json,
+)
 from headgate.state.merge import GROWTH, MAX_REFS, fold, merge, scan, write_delta
 from headgate.state.ownership import HEARTBEAT_SECONDS
-from headgate.state.refs import Layout, Ref, moved
+from headgate.state.refs import Layout, Ref, astray, moved
 from headgate.state.rows import FIRST_KEY, NEVER, Timer, row_schema, timer_column
 from headgate.state.runs import Run, RunInfo, open_run
 from headgate.state.writer import RunWriter
@@ -27,6 +34,7 @@ __all__ = [
     "Found",
     "Layout",
     "Manifest",
+    "Migration",
     "Ref",
     "Run",
     "RunInfo",
@@ -34,6 +42,7 @@ __all__ = [
     "Timer",
     "assignment_from_json",
     "assignment_to_json",
+    "astray",
     "due",
     "fold",
     "lookup",

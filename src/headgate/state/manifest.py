@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from headgate.arrays import I32, I64, frozen_i64
 from headgate.errors import StateError
 from headgate.routing.assignment import Assignment, Pins
+from headgate.routing.handover import Handover
 from headgate.state.refs import Layout
 
 Result = TypeVar("Result")
@@ -28,8 +29,8 @@ Result = TypeVar("Result")
 FORMAT = 1
 """The format of manifests and plans that is written, and the newest that is read."""
 
-Migration = Literal["manifest", "copy"]
-"""How moved groups get to their new slot: by a change of manifest, or by copying their rows."""
+Migration = Literal["auto", "manifest", "copy", "smooth"]
+"""What was asked for: how key groups that move get their state to the new slot (``headgate.engine.migrating``)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,6 +76,7 @@ class Manifest:
     watermark: int | None = None
     now: int = 0
     outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    handovers: tuple[Handover, ...] = ()
     progress: Mapping[str, Any] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -98,6 +100,7 @@ class Manifest:
                 "watermark": self.watermark,
                 "now": self.now,
                 "outputs": {name: list(names) for name, names in self.outputs.items()},
+                "handovers": _listed(self.handovers),
                 "progress": dict(self.progress),
             }
         )
@@ -120,6 +123,7 @@ class Manifest:
             watermark=fields["watermark"],
             now=fields["now"],
             outputs={name: tuple(names) for name, names in fields["outputs"].items()},
+            handovers=_handovers(fields),
             progress=fields["progress"],
             format=fields["format"],
         )
@@ -130,6 +134,8 @@ class BatchPlan:
     """What is decided before a batch runs. Equal content compares equal.
 
     ``now`` is the processing time of the batch and of every replay of it; ``decisions`` are entries for the journal.
+    ``handovers`` are the key groups that two slots have a part of, ``components`` the number of each operator's
+    component where it is not that of the job.
     """
 
     batch: int
@@ -137,7 +143,9 @@ class BatchPlan:
     watermark: int | None
     now: int
     shared: tuple[I64, ...] = ()
-    migration: Migration = "manifest"
+    migration: Migration = "auto"
+    handovers: tuple[Handover, ...] = ()
+    components: tuple[int, ...] = ()
     decisions: Sequence[Mapping[str, Any]] = ()
     format: int = FORMAT
 
@@ -157,6 +165,8 @@ class BatchPlan:
                 "now": self.now,
                 "shared": [_packed(hashes) for hashes in self.shared],
                 "migration": self.migration,
+                "handovers": _listed(self.handovers),
+                "components": list(self.components),
                 "decisions": [dict(decision) for decision in self.decisions],
             }
         )
@@ -175,9 +185,20 @@ class BatchPlan:
             now=fields["now"],
             shared=tuple(_hashes(text) for text in fields["shared"]),
             migration=fields["migration"],
+            handovers=_handovers(fields),
+            components=tuple(fields.get("components", ())),
             decisions=tuple(fields["decisions"]),
             format=fields["format"],
         )
+
+
+def _listed(handovers: Sequence[Handover]) -> list[list[int]]:
+    return [[one.operator, one.group, one.slot, one.since] for one in handovers]
+
+
+def _handovers(fields: Mapping[str, Any]) -> tuple[Handover, ...]:
+    """What ``_listed`` gave; none in files of a version that did not know them."""
+    return tuple(Handover(*numbers) for numbers in fields.get("handovers", ()))
 
 
 def assignment_to_json(assignment: Assignment) -> dict[str, Any]:

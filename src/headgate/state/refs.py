@@ -107,8 +107,9 @@ class Layout:
         )
 
 
-def moved(layout: Layout, operator: int, owners: I32) -> Layout:
-    """The layout in which every place of an operator belongs to its new owner.
+def moved(layout: Layout, operator: int, owners: I32, held: Mapping[int, Bitmap] | None = None) -> Layout:
+    """The layout in which every place of an operator belongs to its new owner, but for those that slots hold on to:
+    ``held`` has the places of a slot whose references stay although somebody else owns the place.
 
     ``owners`` has one slot per place (``Places.owners()`` of the new assignment). Bits whose place has that owner
     already stay, and references without a change stay the same objects. Places beyond the end of ``owners``, or with
@@ -117,6 +118,8 @@ def moved(layout: Layout, operator: int, owners: I32) -> Layout:
     before = layout.of_operator(operator)
     slots, inverse = np.unique(owners, return_inverse=True)
     wanted = {int(slot): Bitmap.of_mask(inverse == at) for at, slot in enumerate(slots) if slot >= SHARED}
+    for slot, places in (held or {}).items():
+        wanted[slot] = wanted.get(slot, Bitmap()).union(places)
     if all(not ref.places.minus(wanted.get(slot, Bitmap())) for slot, refs in before.items() for ref in refs):
         return layout
     after: dict[int, list[Ref]] = {slot: [] for slot in before}
@@ -131,6 +134,18 @@ def moved(layout: Layout, operator: int, owners: I32) -> Layout:
             for target, goes in _leaving(ref.places.minus(stays), owners):
                 after.setdefault(target, []).append(Ref(ref.run, goes))
     return layout._with({(operator, slot): _united(refs) for slot, refs in after.items()})
+
+
+def astray(layout: Layout, operator: int, owners: I32) -> int:
+    """About how many rows of an operator are with slots that do not own their place."""
+    rows = 0
+    for slot, refs in layout.of_operator(operator).items():
+        own = Bitmap.of_mask(owners == slot)
+        for ref in refs:
+            away = ref.places.minus(own)
+            if away:
+                rows += Ref(ref.run, away).rows
+    return rows
 
 
 def _leaving(places: Bitmap, owners: I32) -> Iterator[tuple[int, Bitmap]]:

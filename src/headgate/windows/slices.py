@@ -152,6 +152,13 @@ class Slicing:
             np.maximum(until, np.where(last >= ends, last + self.lateness, NEVER), out=until)
         return until
 
+    def spanned(self, slices: I64) -> tuple[I64, I64]:
+        """The starts of the first and of the last window, helpers left out, that each slice is in."""
+        hops = [hop for hop in self.hops if not hop.helper]
+        first = [((slices - hop.offset - hop.length) // hop.every + 1) * hop.every + hop.offset for hop in hops]
+        last = [(slices - hop.offset) // hop.every * hop.every + hop.offset for hop in hops]
+        return np.minimum.reduce(first), np.maximum.reduce(last)
+
     def droppable(self, slices: I64, watermark: int) -> Bool:
         """Which slices no window needs any more at this watermark."""
         gone: Bool = self.needed_until(slices, slices + self.width) <= watermark

@@ -1,0 +1,151 @@
+"""How the key groups of a component take their state along, and what became of it. Enorm 4.5, 5.
+
+    way        state of a key group that moves                                 until it is all over
+    instant    stays where it is; a consolidate merges the parts of a key      the last slice of it closes
+    smooth     stays; windows that start later are the new slot's              the last window of it closes
+    manifest   changes owner by reference: not a byte is copied                at once
+    copy       is read and written again before the batch goes on              when it is written (the papers' way)
+
+``instant`` is for components that are flexible, which here means computes that a consolidate follows; ``smooth`` for
+windows that are fed by inputs, because the time from which the new slot is in charge must lie beyond all rows so far.
+``manifest`` is possible for all, and takes the place of the papers' disruptive migration wherever state lies in a
+store that every slot reads. ``copy`` is there to compare with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from headgate.control import Entry
+from headgate.engine.program import Program, ToOperator, Way, leaves
+from headgate.operators import Compute, Consolidate, WindowedAggregation
+from headgate.state import Migration
+
+
+def way_of(program: Program, operator: int, wished: Migration) -> tuple[Way, str]:
+    """How key groups of an operator move where the query was started with this wish, and why."""
+    if wished == "copy":
+        return "copy", "asked for: state is copied while the batch waits"
+    step = program.steps[operator]
+    if wished == "auto":
+        mates = program.together.components[program.together.component(operator)]
+        stuck = [program.steps[mate].operator.name for mate in mates if not _flexible(program, mate)]
+        if not stuck:
+            return "instant", "flexible: a consolidate downstream merges the parts of a key, so no state moves"
+        return "manifest", f"rigid: {', '.join(stuck)} needs all of a key in one slot, which gets it by reference"
+    if wished == "smooth" and isinstance(step.operator, WindowedAggregation):
+        if isinstance(step.operator, Consolidate) or not _fed_by_inputs(program, operator):
+            return "manifest", "by reference: its rows come from another operator, and may be of any time"
+        return "smooth", "all its state ends with windows: the old slot finishes those that have begun"
+    return "manifest", "by reference: state lies in a store that all slots read"
+
+
+def _flexible(program: Program, operator: int) -> bool:
+    """Whether what an operator sends is merged downstream: a compute that feeds consolidates alone."""
+    step = program.steps[operator]
+    targets = list(leaves(step.branches))
+    merged = all(
+        isinstance(leaf, ToOperator) and isinstance(program.steps[leaf.operator].operator, Consolidate)
+        for leaf in targets
+    )
+    return isinstance(step.operator, Compute) and bool(targets) and merged
+
+
+def _fed_by_inputs(program: Program, operator: int) -> bool:
+    return not any(
+        isinstance(leaf, ToOperator) and leaf.operator == operator
+        for step in program.steps
+        for leaf in leaves(step.branches)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Underway:
+    """A migration that has begun: what moved and how, and what it has cost so far. Plain, so that it outlives a crash
+    in the manifest."""
+
+    operator: int
+    way: Way
+    groups: int
+    state_bytes: int
+    batch: int
+    began: int
+    pause_seconds: float = 0.0
+    copied_bytes: int = 0
+    most_left: int = 0
+    """Rows that were left behind at most: the temporary key expansion."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Migrations:
+    """Follows the migrations of a query from the boundary where they begin to the batch after which nothing is left."""
+
+    program: Program
+    underway: list[Underway] = field(default_factory=list)
+
+    @classmethod
+    def restored(cls, program: Program, saved: Sequence[Mapping[str, Any]]) -> Migrations:
+        """Those that were under way when the last manifest was written."""
+        return cls(program, [Underway(**fields) for fields in saved])
+
+    def entry(self, operator: int, wished: Migration, groups: int, state_bytes: int, batch: int) -> tuple[Way, Entry]:
+        """Key groups of an operator are to move with this batch: how, and what the journal says."""
+        way, why = way_of(self.program, operator, wished)
+        name = self.program.steps[operator].operator.name
+        text = f"{groups} key groups move, {way}: {why}"
+        details = {"way": way, "groups": groups, "state_bytes": state_bytes}
+        return way, Entry(batch, "migration", text, name, details=details)
+
+    def observe(
+        self,
+        batch: int,
+        now: int,
+        left: Mapping[int, int],
+        pauses: Mapping[int, float],
+        copied: Mapping[int, int],
+    ) -> list[Entry]:
+        """What a batch made of them; entries for those that are over.
+
+        ``left``: rows of each operator that are still where they no longer belong, ``pauses`` the longest time a slot
+        spent on moved state, ``copied`` the bytes written for it.
+        """
+        entries, still = [], []
+        for one in self.underway:
+            rest = left.get(one.operator, 0) if one.way in ("instant", "smooth") else 0
+            one = replace(one, most_left=max(one.most_left, rest))
+            if one.batch == batch:
+                one = replace(
+                    one,
+                    pause_seconds=pauses.get(one.operator, 0.0),
+                    copied_bytes=copied.get(one.operator, 0),
+                )
+            if rest:
+                still.append(one)
+                continue
+            entries.append(self._over(one, batch, now))
+        self.underway = still
+        return entries
+
+    def _over(self, one: Underway, batch: int, now: int) -> Entry:
+        seconds = (now - one.began) / 1e6
+        name = self.program.steps[one.operator].operator.name
+        text = (
+            f"{one.groups} key groups have moved, {one.way}: a pause of {one.pause_seconds * 1e3:.1f} ms, "
+            f"{one.copied_bytes:,} bytes copied, over after {batch - one.batch + 1} batches ({seconds:.1f} s)"
+        )
+        details = {
+            "way": one.way,
+            "groups": one.groups,
+            "state_bytes": one.state_bytes,
+            "pause_seconds": one.pause_seconds,
+            "copied_bytes": one.copied_bytes,
+            "completion_seconds": seconds,
+            "completion_batches": batch - one.batch + 1,
+            "most_rows_left_behind": one.most_left,
+        }
+        return Entry(batch, "migrated", text, name, details=details)

@@ -1,0 +1,76 @@
+"""Windows in two operators: a compute that makes partials of slices, a consolidate that merges them. Enorm 4.2, fig. 5.
+
+    rows --compute--> partials (key, [t1, t2)) --consolidate--> windows
+                      one per key and slice                     one per key and window
+
+    5.1   compute -> consolidate          ``Compute`` with ``Consolidate``
+    5.2   compute -> compute, map         eager: ``Aggregation``, which emits what a batch changed and shares nothing
+    5.3   consolidate -> consolidate      ``Consolidate`` with ``partial``: its windows are slices of the next one
+    5.4   map -> anything                 rows, as soon as they are there
+
+A compute does not care where the rows of a key are: two slots may both have partials of one key and slice, and the
+consolidate merges them. So its key groups move without their state, which stays behind until its slices close. A
+``WindowedAggregation`` is both in one, and has to have all of a key in one slot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pyarrow as pa
+
+from headgate.arrays import I64
+from headgate.errors import JobError
+from headgate.operators.windowed import WindowedAggregation
+from headgate.windows import Piece
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compute(WindowedAggregation):
+    """Partials per key and slice, emitted once the watermark has passed the slice. ``slicing`` has one hop, and its
+    windows are the slices."""
+
+    def __post_init__(self) -> None:
+        WindowedAggregation.__post_init__(self)
+        (hop,) = self.slicing.hops
+        if hop.length != hop.every or self.slicing.lateness:
+            raise JobError.window("the slices of a compute", "lie side by side and wait for no late rows", self.windows)
+        object.__setattr__(self, "output_schema", self.partial_schema)
+
+    def results(self, merged: pa.Table, piece: Piece) -> pa.Table:
+        """The partials of a slice."""
+        return self.placed(merged, Piece(piece.start, piece.end))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Consolidate(WindowedAggregation):
+    """Windows from the partials of a compute, or of another consolidate. ``input_schema`` is given as that of the
+    compute's rows, and becomes that of its partials. ``partial``: its own windows go to another consolidate, so they
+    are not finished; they must lie side by side."""
+
+    partial: bool = False
+
+    def __post_init__(self) -> None:
+        WindowedAggregation.__post_init__(self)
+        object.__setattr__(self, "input_schema", self.partial_schema)
+        if self.slicing.lateness:
+            raise JobError.window(
+                "the lateness of a consolidate", "be zero", timedelta(microseconds=self.slicing.lateness),
+                "give the job slack instead: its partials come when their slice has closed",
+            )  # fmt: skip
+        if self.partial:
+            wanted = [hop for hop in self.slicing.hops if not hop.helper]
+            if len(wanted) != 1 or wanted[0].length != wanted[0].every:
+                raise JobError.window("windows that another consolidate merges", "lie side by side", self.windows)
+            object.__setattr__(self, "output_schema", self.partial_schema)
+
+    def early(self, rows: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
+        """Rows are partials already; those of one key and slice become one."""
+        return self.combine(rows, hashes)
+
+    def results(self, merged: pa.Table, piece: Piece) -> pa.Table:
+        """Windows, or the partials of the next consolidate."""
+        if self.partial:
+            return self.placed(merged, Piece(piece.start, piece.end))
+        return WindowedAggregation.results(self, merged, piece)

@@ -1,0 +1,252 @@
+"""Key groups on the move: instant, smooth, by manifest and by copying; a compute apart from its consolidate."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import headgate as hg
+from headgate import control
+from headgate.engine.program import Input, Program, Step, ToOperator, ToOutput
+from headgate.errors import JobError
+from headgate.operators import Compute, Consolidate, WindowedAggregation
+from headgate.routing import Assignment, Together
+from headgate.windows import Slicing, window, with_helpers
+
+SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.int64())])
+KEYS = ["ann", "bob", "cid", "dan", "eve", "fay", "gus", "hal"]
+AGGREGATES = {"n": hg.count(), "total": hg.sum("v"), "most": hg.max("v")}
+
+
+def _micros(value: int) -> dt.timedelta:
+    return dt.timedelta(microseconds=value)
+
+
+def _slicing(length: int, every: int, slice_micros: int | None = None) -> Slicing:
+    return Slicing(window(_micros(length), every=_micros(every)).hops, slice_micros=slice_micros)
+
+
+def _whole(length: int, every: int, **how: Any) -> Program:
+    """One operator."""
+    operator = WindowedAggregation(
+        "windows", SCHEMA, ("k",), AGGREGATES, with_helpers(_slicing(length, every)), "at", **how
+    )
+    return Program(
+        name="windows",
+        inputs=(Input("in", SCHEMA, (ToOperator(0),)),),
+        steps=(Step(operator, 1, (ToOutput("out"),), combine_early=True),),
+        outputs={"out": operator.output_schema},
+        groups=8,
+        event_time="at",
+    )
+
+
+def _halves(length: int, every: int, *, split: bool) -> Program:
+    """A compute and its consolidate, apart or in one component."""
+    slicing = _slicing(length, every)
+    compute = Compute("compute", SCHEMA, ("k",), AGGREGATES, _slicing(slicing.width, slicing.width), "at")
+    windows = Consolidate("windows", SCHEMA, ("k",), AGGREGATES, with_helpers(slicing), "at")
+    component: dict[str, Any] = {} if split else {"component": 0}
+    return Program(
+        name="halves",
+        inputs=(Input("in", SCHEMA, (ToOperator(0),)),),
+        steps=(
+            Step(compute, 1, (ToOperator(1),), combine_early=True, **component),
+            Step(windows, 2 if split else 1, (ToOutput("out"),), combine_early=True, **component),
+        ),
+        outputs={"out": windows.output_schema},
+        groups=8,
+        event_time="at",
+    )
+
+
+def _rows(drawn: list[tuple[str, int]], now: int) -> list[dict[str, Any]]:
+    return [{"k": key, "v": at, "at": now + ahead} for at, (key, ahead) in enumerate(drawn)]
+
+
+TURNS = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.sampled_from(KEYS), st.integers(-4, 12)), max_size=8),
+        st.sampled_from(["", "move", "move", "grow", "shrink", "restart"]),
+        st.integers(0, 3),
+    ),
+    min_size=2,
+    max_size=14,
+)
+SIZES = st.sampled_from([(10, 10), (20, 10), (30, 10), (40, 5), (5, 10)])
+WAYS = st.sampled_from(
+    [("split", "auto"), ("split", "copy"), ("split", "smooth"), ("split", "manifest"), ("fused", "auto")]
+    + [("whole", way) for way in ("auto", "smooth", "smooth", "smooth", "copy")]
+)
+
+
+@settings(max_examples=120, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(turns=TURNS, sizes=SIZES, way=WAYS, seed=st.integers(0, 99), slack=st.sampled_from([0, 8]))
+def test_windows_come_out_once_and_whole_however_their_keys_move(
+    engine: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    turns: Any,
+    sizes: tuple[int, int],
+    way: tuple[str, str],
+    seed: int,
+    slack: int,
+) -> None:
+    form, migration = way
+    program = _whole(*sizes) if form == "whole" else _halves(*sizes, split=form == "split")
+    still = engine.Bench(tmp_path_factory.mktemp("still"), _whole(*sizes), slots=1, options={"slack_micros": slack})
+    options = {"migration": migration, "slack_micros": slack}
+    moving = engine.Bench(tmp_path_factory.mktemp("moving"), program, options=options)
+    moving.driver.run_tasks = engine.scrambled(seed)
+    for number, (drawn, event, slot) in enumerate([*turns, ([], "", 0), ([], "", 0)]):
+        together = moving.driver.together
+        if event == "restart":
+            moving.restart()
+            moving.driver.run_tasks = engine.scrambled(seed + number)
+        elif event == "move":
+
+            def moved(assignment: Assignment, slot: int = slot, together: Together = together) -> Assignment:
+                planned = together.planned(assignment)
+                return together.spread(
+                    control.moved(planned, slot % assignment.slots, groups=range(slot, 8, 2), operator=0)
+                )
+
+            moving.change(moved)
+        elif event in ("grow", "shrink"):
+            slots = 4 if event == "grow" else 2
+            moving.change(lambda assignment, slots=slots: control.resized(assignment, slots))
+        rows, flush = _rows(drawn, 9 * number), number >= len(turns)
+        half = len(rows) // 2
+        assert moving.batch(rows[:half], rows[half:], flush=flush) == still.batch(rows[:half], rows[half:], flush=flush)
+    moving.run(moving.frame([]), moving.next, flush=True)
+    assert not moving.driver.migrations.underway, "nothing is left behind for good"
+    assert moving.told[-1]["left_behind_rows"] == 0
+    assert sum(moving.counted(0).values()) == 0
+
+
+def _moved_everything(bench: Any, operator: int = 0) -> None:
+    together: Together = bench.driver.together
+
+    def elsewhere(assignment: Assignment) -> Assignment:
+        planned = together.planned(assignment)
+        component = together.component(operator)
+        for slot in range(3):
+            size = planned.groups_per_operator
+            mine = [group for group in range(8) if planned.groups[component * size + group] == (slot + 1) % 3]
+            planned = control.moved(planned, slot, groups=mine[:1], operator=component)
+        return together.spread(planned)
+
+    bench.change(elsewhere)
+
+
+def _journal(bench: Any, kind: str) -> list[dict[str, Any]]:
+    return [entry for entry in bench.driver.checkpoint.journal() if entry["kind"] == kind]
+
+
+ALL = [(key, 0) for key in KEYS]
+
+
+def test_an_instant_move_leaves_state_behind_until_its_slices_close(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _halves(20, 10, split=True))
+    bench.batch(_rows(ALL, 0))
+    _moved_everything(bench)
+    bench.batch(_rows(ALL, 2))
+    assert bench.told[-1]["moved_groups"] == 3
+    assert bench.told[-1]["left_behind_rows"] > 0, "the temporary key expansion, for all to see"
+    assert bench.told[-1]["copied_bytes"] == 0
+    assert [entry["details"]["way"] for entry in _journal(bench, "migration")] == ["instant"]
+    assert not _journal(bench, "migrated")
+    bench.batch(_rows(ALL, 12))  # slices end when the watermark reaches them, a batch later
+    out = bench.batch(_rows(ALL, 22))["out"]
+    assert {(row["k"], row["n"]) for row in out} == {(key, 2) for key in KEYS}, "both parts of a slice are there"
+    assert bench.told[-1]["left_behind_rows"] == 0
+    bench.batch(_rows([], 22))
+    (over,) = _journal(bench, "migrated")
+    assert over["details"]["pause_seconds"] < 0.1
+    assert over["details"]["copied_bytes"] == 0
+    assert over["details"]["completion_batches"] == 3
+    assert over["details"]["most_rows_left_behind"] > 0
+
+
+def test_a_smooth_move_sends_rows_of_both_kinds_of_windows_to_both_slots(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _whole(20, 10), options={"migration": "smooth"})
+    bench.batch(_rows(ALL, 0))
+    _moved_everything(bench)
+    bench.batch(_rows(ALL, 10))
+    handed = bench.last.handovers
+    assert len(handed) == 3
+    assert {one.since for one in handed} == {10}, "behind all rows so far"
+    tuples = sum(bench.told[-1]["slot_rows"])
+    assert tuples > len(KEYS), "windows [0, 20) and [10, 30) share the slice, and belong to different slots"
+    _moved_everything(bench)
+    bench.batch(_rows(ALL, 20))
+    assert all("is still being handed over by slot" in entry["reason"] for entry in _journal(bench, "refused"))
+    assert _journal(bench, "refused")
+    bench.batch(_rows(ALL, 50))
+    bench.batch(_rows(ALL, 51))
+    bench.batch(_rows(ALL, 52))
+    assert not [one for one in bench.last.handovers if one.since == 10]
+    over = _journal(bench, "migrated")
+    assert {entry["details"]["way"] for entry in over} == {"smooth"}
+
+
+def test_copying_windows_pauses_and_writes(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _whole(20, 10), options={"migration": "copy"})
+    bench.batch(_rows(ALL, 0))
+    _moved_everything(bench)
+    bench.batch(_rows(ALL, 1))
+    bench.batch(_rows(ALL, 2))
+    (over,) = _journal(bench, "migrated")
+    assert over["details"]["way"] == "copy"
+    assert over["details"]["copied_bytes"] > 0
+    assert over["details"]["pause_seconds"] > 0
+    assert over["details"]["completion_batches"] == 1
+
+
+def test_a_rigid_component_moves_by_reference_and_says_why(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _halves(20, 10, split=False))
+    bench.batch(_rows(ALL, 0))
+    _moved_everything(bench)
+    bench.batch(_rows(ALL, 1))
+    told = _journal(bench, "migration")
+    assert {entry["details"]["way"] for entry in told} == {"manifest"}
+    assert "rigid: windows needs all of a key in one slot" in told[0]["reason"]
+
+
+def test_consolidates_of_consolidates(engine: Any, tmp_path: Path) -> None:
+    compute = Compute("compute", SCHEMA, ("k",), AGGREGATES, _slicing(5, 5), "at")
+    ten = Consolidate("ten", SCHEMA, ("k",), AGGREGATES, _slicing(10, 10, 5), "at", partial=True)
+    long = Consolidate("long", SCHEMA, ("k",), AGGREGATES, _slicing(40, 20, 10), "at")
+    program = Program(
+        name="chain",
+        inputs=(Input("in", SCHEMA, (ToOperator(0),)),),
+        steps=(
+            Step(compute, 1, (ToOperator(1),), combine_early=True),
+            Step(ten, 2, (ToOperator(2),), combine_early=True),
+            Step(long, 3, (ToOutput("out"),), combine_early=True),
+        ),
+        outputs={"out": long.output_schema},
+        groups=8,
+        event_time="at",
+    )
+    chain = engine.Bench(tmp_path / "chain", program)
+    plain = engine.Bench(tmp_path / "plain", _whole(40, 20))
+    for number in range(30):
+        rows = _rows([(KEYS[number % 8], 0), (KEYS[number % 3], 1)], 3 * number)
+        assert chain.batch(rows) == plain.batch(rows)
+    assert chain.batch([], flush=True) == plain.batch([], flush=True)
+
+
+def test_slices_and_windows_that_do_not_fit() -> None:
+    with pytest.raises(JobError, match="lie side by side and wait for no late rows"):
+        Compute("c", SCHEMA, ("k",), AGGREGATES, _slicing(20, 10), "at")
+    with pytest.raises(JobError, match="windows that another consolidate merges must lie side by side"):
+        Consolidate("c", SCHEMA, ("k",), AGGREGATES, _slicing(20, 10), "at", partial=True)
+    late = Slicing(window(_micros(20), lateness=_micros(5)).hops, 5)
+    with pytest.raises(JobError, match="the lateness of a consolidate must be zero"):
+        Consolidate("c", SCHEMA, ("k",), AGGREGATES, late, "at")
