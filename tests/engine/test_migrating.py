@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate import control
-from headgate.engine.program import Input, Program, Step, ToOperator, ToOutput
+from headgate.control import Entry
+from headgate.engine.program import Input, Pair, Program, Step, ToOperator, ToOutput
 from headgate.errors import JobError
 from headgate.operators import Compute, Consolidate, WindowedAggregation
 from headgate.routing import Assignment, Together
@@ -250,3 +252,68 @@ def test_slices_and_windows_that_do_not_fit() -> None:
     late = Slicing(window(_micros(20), lateness=_micros(5)).hops, 5)
     with pytest.raises(JobError, match="the lateness of a consolidate must be zero"):
         Consolidate("c", SCHEMA, ("k",), AGGREGATES, late, "at")
+
+
+def _pair(length: int, every: int, *, auto: bool = True) -> Program:
+    return replace(_halves(length, every, split=False), pairs=(Pair(0, 1, auto),))
+
+
+@settings(max_examples=40)
+@given(turns=TURNS, sizes=SIZES, seed=st.integers(0, 99), when=st.lists(st.integers(0, 12), max_size=4))
+def test_taking_apart_and_putting_together_loses_and_doubles_nothing(
+    engine: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    turns: Any,
+    sizes: tuple[int, int],
+    seed: int,
+    when: list[int],
+) -> None:
+    still = engine.Bench(tmp_path_factory.mktemp("still"), _whole(*sizes), slots=1)
+    moving = engine.Bench(tmp_path_factory.mktemp("moving"), _pair(*sizes, auto=False))
+    moving.driver.controller.rearranged = lambda *_: None
+    moving.driver.run_tasks = engine.scrambled(seed)
+    for number, (drawn, event, slot) in enumerate([*turns, ([], "", 0)]):
+        if event == "restart":
+            moving.restart()
+            moving.driver.controller.rearranged = lambda *_: None
+            moving.driver.run_tasks = engine.scrambled(seed + number)
+        elif event == "move":
+            driver = moving.driver
+
+            def moved(assignment: Assignment, slot: int = slot, driver: Any = driver) -> Assignment:
+                together: Together = driver.together
+                planned = together.planned(assignment)
+                return together.spread(control.moved(planned, slot % assignment.slots, groups=range(slot, 8, 2)))
+
+            moving.change(moved)
+        if number in when:
+            apart = len(set(moving.driver.program.components)) == 2
+            way = Program.put_together if apart else Program.taken_apart
+            moving.driver.arrange(lambda program, way=way: (way(program, program.pairs[0]), Entry(0, "fused", "now")))
+        rows, flush = _rows(drawn, 9 * number), number == len(turns)
+        half = len(rows) // 2
+        assert moving.batch(rows[:half], rows[half:], flush=flush) == still.batch(rows[:half], rows[half:], flush=flush)
+
+
+def test_a_pair_whose_moves_pause_too_long_is_taken_apart(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _pair(20, 10), options={"migration": "copy", "max_pause_seconds": 1e-9})
+    bench.driver.controller.rearranged = lambda *_: None
+    assert bench.driver.program.depth == 1
+    for number in range(6):
+        _moved_everything(bench)
+        bench.batch(_rows(ALL, 10 * number))
+    assert bench.driver.program.depth == 2
+    told = [entry for entry in _journal(bench, "fused") if "details" in entry]
+    assert "moves would pause it for" in told[0]["reason"]
+    assert told[0]["details"]["now"] == "split"
+
+
+def test_a_pair_that_does_not_move_is_put_together(engine: Any, tmp_path: Path) -> None:
+    program = _pair(20, 10)
+    bench = engine.Bench(tmp_path, program.arranged((0, 1)))
+    bench.driver.controller.rearranged = lambda *_: None
+    for number in range(6):
+        bench.batch(_rows(ALL * 20, 10 * number))
+    assert bench.driver.program.depth == 1
+    (told,) = [entry for entry in _journal(bench, "fused") if entry["reason"].startswith("combined costs")]
+    assert told["details"]["costs"]["combined"] < told["details"]["costs"]["split"]

@@ -10,6 +10,7 @@ of N-1, or committed, and only its delivery is repeated, from the files that wer
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,6 +31,7 @@ from headgate.engine.orders import Orders, OutputReport, Report, RouteReport, Sl
 from headgate.engine.outbox import Outbox
 from headgate.engine.payload import HASH, decode
 from headgate.engine.program import Program, ToOperator, ToOutput, flow, leaves
+from headgate.engine.splitting import Splitting
 from headgate.errors import CheckpointError
 from headgate.operators import NO_WATERMARK, WindowedAggregation
 from headgate.routing import SHARED, Assignment, Handover, Places, Together
@@ -84,7 +86,11 @@ class Options:
     service_seconds: float = 0.0
     keep_versions: int = 10
     wait_for_plan_seconds: float = 0.0
+    max_pause_seconds: float = math.inf
 
+
+Rearrange = Callable[[Program], tuple[tuple[int, ...], Entry]]
+"""Something to do at the next boundary: program -> (component of each operator, journal entry)."""
 
 Change = Callable[[Assignment, int], tuple[Assignment, list[Entry]]]
 """Something to do at the next boundary: (assignment, batch) -> (assignment, journal entries)."""
@@ -117,6 +123,9 @@ class Driver:
     together: Together = field(init=False)
     migrations: Migrations = field(init=False)
     _job: Program = field(init=False)
+    _begun: list[Underway] = field(default_factory=list)
+    _rearranging: list[Rearrange] = field(default_factory=list)
+    splitting: Splitting = field(init=False)
     _arrangements: dict[tuple[int, ...], tuple[Program, bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -126,6 +135,7 @@ class Driver:
         self.last = self.checkpoint.latest()
         saved = self.last.progress.get("migrations", ()) if self.last is not None else ()
         self.migrations = Migrations.restored(self.program, saved)
+        self.splitting = Splitting(self.options.max_pause_seconds)
         self.checkpoint.retain(self.options.keep_versions)
 
     def change(self, change: Change) -> None:
@@ -161,7 +171,8 @@ class Driver:
         phases["plan"] = time.perf_counter() - mark
         self._arrange(plan.components or self._job.components)
         orders = self._orders(plan, last)
-        self.migrations.underway += self._moving(plan, orders)
+        self._begun = self._moving(plan, orders)
+        self.migrations.underway += self._begun
         mark = time.perf_counter()
         if self.regions is not None:
             frame = self.regions(frame)
@@ -199,10 +210,16 @@ class Driver:
                 self.checkpoint.append_journal(number, written.decisions)
             return written
         last = self.last
-        components = self._wished_components()
-        self._arrange(components)
+        rearranged = self._rearranged(number)
+        components = self.program.components
         assignment, entries = self._put_together(number)
-        entries = [*(map(Entry.from_json, last.progress.get("journal", ())) if last is not None else ()), *entries]
+        if rearranged and assignment is self.assignment:
+            assignment = replace(assignment, version=assignment.version + 1)  # plans for other components are stale
+        entries = [
+            *rearranged,
+            *(map(Entry.from_json, last.progress.get("journal", ())) if last is not None else ()),
+            *entries,
+        ]
         # A job that was started again without split=True brings its split keys together at the first boundary.
         steps = zip(self._shared_before(), self.program.steps, strict=True)
         shared = tuple(keys if step.splits else nothing() for keys, step in steps)
@@ -265,9 +282,21 @@ class Driver:
             self._planning.clear()  # plans for other components are of no use
         self.controller.rearranged(self.program.component_names, self.program.splitting)
 
-    def _wished_components(self) -> tuple[int, ...]:
-        """The components from now on."""
-        return self.program.components
+    def arrange(self, change: Rearrange) -> None:
+        """Other components from the next boundary on."""
+        with self._lock:
+            self._rearranging.append(change)
+
+    def _rearranged(self, number: int) -> list[Entry]:
+        """Go on with the components that somebody, or the cost model, wants."""
+        with self._lock:
+            changes, self._rearranging = self._rearranging, []
+        entries = []
+        for change in changes:
+            components, entry = change(self.program)
+            self._arrange(components)
+            entries.append(replace(entry, batch=number))
+        return entries
 
     def _handed_over(self) -> tuple[Handover, ...]:
         """The key groups that two slots still have a part of."""
@@ -562,9 +591,21 @@ class Driver:
             self.controller.observe(number, loads, sizes)
             return self.controller.decide(assignment, split=shared) if self.controller.due() else None
 
+        if self.program.pairs:
+            self._judge_pairs(reports, manifest)
         if self.options.statistics:
             self._planning.append(self._pool.submit(look))
         self._warm = True
+
+    def _judge_pairs(self, reports: Sequence[Report], manifest: Manifest) -> None:
+        """Whether a compute and its consolidate should run apart, or no longer."""
+        groups = np.zeros(len(self.program.steps), dtype=np.int64)
+        for one in self._begun:
+            groups[one.operator] += one.groups
+        slotted = [report for report in reports if isinstance(report, SlotReport)]
+        wanted = self.splitting.observe(self.program, slotted, groups.tolist(), manifest.watermark)
+        if wanted is not None:
+            self.arrange(lambda _: wanted)
 
     def _progress(
         self,

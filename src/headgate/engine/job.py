@@ -21,6 +21,7 @@ from headgate.engine.program import (
     Filtered,
     Input,
     Mapped,
+    Pair,
     Program,
     Rule,
     Step,
@@ -31,7 +32,7 @@ from headgate.engine.program import (
 )
 from headgate.engine.stream import ZONE, KeyedNode, Node, Stream
 from headgate.errors import JobError
-from headgate.operators import CountAggregation, SessionAggregation, WindowedAggregation
+from headgate.operators import Compute, CountAggregation, SessionAggregation, WindowedAggregation
 from headgate.routing import GROUPS
 from headgate.sinks import Sink
 from headgate.sources import FileSource
@@ -130,7 +131,7 @@ class Job:
 
     def components(self) -> Fused:
         """Which keyed operators run in one task, and why. Raises ``JobError`` for a wish that cannot be met."""
-        apart = [*self._apart, *self._split]
+        apart = [*self._apart, *(pair for pair, auto in self._split.items() if not auto)]
         return fused(self.name, self._steps, self.fusion, self._together, apart, self.rates)
 
     def _attach(self, node: Node) -> Node:
@@ -186,6 +187,17 @@ class Job:
             event_time=self.event_time,
             late=self.late,
             bad_keys=self.bad_keys,
+            pairs=self._pairs(steps),
+        )
+
+    def _pairs(self, steps: Sequence[Step]) -> tuple[Pair, ...]:
+        """The computes and their consolidates, where both are placed alike, so that they can be put together."""
+        return tuple(
+            Pair(number, leaf.operator, self._split.get((step.operator.name, target.operator.name), False))
+            for number, step in enumerate(steps)
+            if isinstance(step.operator, Compute)
+            for leaf in leaves(step.branches)
+            if isinstance(leaf, ToOperator) and (target := steps[leaf.operator]).placed_by == step.placed_by
         )
 
     def regions(self) -> tuple[Ordered, ...]:

@@ -148,6 +148,16 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """A compute and a consolidate that it feeds, by number. ``auto``: whether they run in one task is decided while the
+    job runs."""
+
+    compute: int
+    consolidate: int
+    auto: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """The whole job. Pickled once, kept by every Python worker that has seen it."""
 
@@ -159,6 +169,7 @@ class Program:
     event_time: str | None = None
     late: Rule = "drop"
     bad_keys: Rule = "fail"
+    pairs: tuple[Pair, ...] = ()
 
     @property
     def depth(self) -> int:
@@ -185,6 +196,18 @@ class Program:
         deep = depths(components, edges)
         steps = zip(self.steps, components, deep, strict=True)
         return replace(self, steps=tuple(replace(step, component=own, depth=at) for step, own, at in steps))
+
+    def taken_apart(self, pair: Pair) -> tuple[int, ...]:
+        """The components with the compute of a pair in one of its own: enorm's split."""
+        components = list(self.components)
+        components[pair.compute] = len(components)
+        return self.arranged(components).components
+
+    def put_together(self, pair: Pair) -> tuple[int, ...]:
+        """The components with a compute in that of its consolidate: enorm's combine."""
+        components = list(self.components)
+        components[pair.compute] = components[pair.consolidate]
+        return self.arranged(components).components
 
     @property
     def together(self) -> Together:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import socket
@@ -24,7 +25,7 @@ from headgate.control import Controller, Entry, Policy
 from headgate.durations import Duration, micros_of
 from headgate.engine.driver import Driver, Options
 from headgate.engine.ordered import Regions, spark_schema, tagged
-from headgate.engine.program import Program
+from headgate.engine.program import Pair, Program
 from headgate.engine.tasks import SETTINGS, SparkTasks
 from headgate.errors import AssignmentError, HeadgateError, JobError, QueryError
 from headgate.planners import PLANNERS, Limits, Planner
@@ -78,6 +79,7 @@ def start(
     cache: str | None = None,
     sync: bool = False,
     wait_for_plan: Duration = 0,
+    max_pause: Duration | None = None,
     service_time: Duration = 0,
 ) -> Query:
     """Run a job.
@@ -98,6 +100,7 @@ def start(
     ``cache``           where a host keeps its copies of runs, if the checkpoint is not on a local disk
     ``sync``            flush commits to the disk (fsync), to survive a power cut and not only a crash
     ``wait_for_plan``   how long a batch may wait for a plan that is being made; 0: planning never delays data
+    ``max_pause``       what moves of windows with split="auto" may cost per period before they are taken apart
     ``service_time``    emulation: every row takes this long in its slot
 
     Raises ``JobError`` for a job or an option that cannot work, ``CheckpointError`` for a checkpoint that belongs to
@@ -150,6 +153,7 @@ def start(
                 service_seconds=micros_of(service_time, "service_time") / 1e6,
                 keep_versions=keep_versions,
                 wait_for_plan_seconds=micros_of(wait_for_plan, "wait_for_plan") / 1e6,
+                max_pause_seconds=math.inf if max_pause is None else micros_of(max_pause, "max_pause") / 1e6,
             ),
             job_id=job_id[:8],
             crash=CrashPoints.from_environment(),
@@ -447,6 +451,24 @@ class Query:
             return after, [Entry(batch, "slots", text, details={"before": assignment.slots, "after": slots})]
 
         self._change("set_slots", change)
+
+    def split(self, windows: str) -> None:
+        """Run the compute of these windows (``aggregate(split=...)``) in a task of its own from the next batch on:
+        its key groups then move without their state."""
+        self._rearrange(windows, "taken apart by hand", Program.taken_apart)
+
+    def combine(self, windows: str) -> None:
+        """Run the compute of these windows in the same task as its consolidate from the next batch on."""
+        self._rearrange(windows, "put together by hand", Program.put_together)
+
+    def _rearrange(self, windows: str, text: str, way: Callable[[Program, Pair], tuple[int, ...]]) -> None:
+        number = self._operator(windows)
+        found = [pair for pair in self._driver.program.pairs if pair.consolidate == number]
+        if not found:
+            raise JobError.option("windows", "windows of a job that have a compute: aggregate(split=...)", windows)
+        if self._ended.is_set():
+            raise QueryError.not_running(self.name, "split or combine")
+        self._driver.arrange(lambda program: (way(program, found[0]), Entry(0, "fused", text, windows)))
 
     def set_balance(self, balance: Planner | str | None) -> None:
         """Level the load with another planner from now on; None: leave everything where it is."""
