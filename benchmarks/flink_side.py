@@ -60,7 +60,7 @@ COLUMNS = {
 QUERIES = {
     "windows": f"SELECT window_end, n, total, CURRENT_ROW_TIMESTAMP() FROM ({WINDOWS}) WHERE {A_FEW}",
     "reading": "SELECT CAST(happened AS TIMESTAMP(3)), k, v, CURRENT_ROW_TIMESTAMP() FROM given "
-    "WHERE MOD(micros, 60000000) < 60000",
+    "WHERE MOD(micros, 60000000) < 300000",
     "results": f"SELECT * FROM ({WINDOWS}) WHERE window_end <= TO_TIMESTAMP('{{until}}')",
 }
 
