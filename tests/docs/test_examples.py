@@ -15,6 +15,7 @@ PRINTED = {
     "word_count": ("9600 words in 3 batches, 10 distinct", "the: "),
     "sessions": (" clicks in 4 batches: ", "watermark "),
     "running_statistics": ("6000 readings of ", "sensor 0: n "),
+    "lending": ("component 1: op2.compute + op2 + op3, rigid, stateful, by area", "op5: 12 windows", "moved, instant"),
     "overlapping_windows": ("3600 loans, ", "10 minutes: ", "60 minutes: "),
     "ordered_scores": ("600 scores in 3 batches, in order", "weights of the workers at the end: ["),
     "backfill": ("first start: 1 batch(es), ", "second start: 0 batch(es), "),

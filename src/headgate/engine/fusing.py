@@ -62,11 +62,14 @@ def fused(
     together: Iterable[tuple[str, ...]] = (),
     apart: Iterable[tuple[str, str]] = (),
     rates: Rates | None = None,
+    inputs: Iterable[Node] = (),
 ) -> Fused:
     """The components of a job. Raises ``JobError`` for a wish that cannot be met."""
     if not steps:
         return Fused()
-    topology = topology_of(name, steps, rates)
+    # Operators behind one map of an input are the paper's to fuse as well. It saves us no shuffle, for what they get is
+    # added up before it; so they are left alone unless all is asked for.
+    topology = topology_of(name, steps, rates, inputs if way == "auto" and rates is None else ())
     wishes = [_with_maps(frozenset(group), steps) for group in together]
     kept = set(apart)
     for one, other in combinations(steps, 2):
@@ -143,10 +146,16 @@ def _free(one: KeyedNode, other: KeyedNode, way: Way) -> bool:
     return way == "auto" or (way == "same keys" and set(one.keys) == set(other.keys))
 
 
-def topology_of(name: str, steps: list[KeyedNode], rates: Rates | None = None) -> Topology:
-    """The keyed operators of a job and the maps and filters between them. Every edge has a rate if all are known."""
+def topology_of(name: str, steps: list[KeyedNode], rates: Rates | None = None, inputs: Iterable[Node] = ()) -> Topology:
+    """The keyed operators of a job and the maps and filters between them, and between ``inputs`` and them. Every edge
+    has a rate if all are known."""
     operators = [_operator(keyed) for keyed in steps]
     carried: dict[tuple[str, str], float] = {}
+    for source in inputs:
+        for between, target in _paths(source):
+            operators += [_between(node) for node in between if all(one.name != _label(node) for one in operators)]
+            for edge in pairwise((*map(_label, between), steps[target].operator.name)):
+                carried[edge] = 0.0
     measured = rates is not None
     for keyed in steps:
         for between, target in _paths(keyed.node):

@@ -132,7 +132,7 @@ class Job:
     def components(self) -> Fused:
         """Which keyed operators run in one task, and why. Raises ``JobError`` for a wish that cannot be met."""
         apart = [*self._apart, *(pair for pair, auto in self._split.items() if not auto)]
-        return fused(self.name, self._steps, self.fusion, self._together, apart, self.rates)
+        return fused(self.name, self._steps, self.fusion, self._together, apart, self.rates, self._inputs)
 
     def _attach(self, node: Node) -> Node:
         """Take an input into the job when something first uses it."""

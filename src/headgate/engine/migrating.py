@@ -97,7 +97,7 @@ class Migrations:
         """Key groups of an operator are to move with this batch: how, and what the journal says."""
         way, why = way_of(self.program, operator, wished)
         name = self.program.steps[operator].operator.name
-        text = f"{groups} key groups move, {way}: {why}"
+        text = f"{_groups(groups)} to move, {way}: {why}"
         details = {"way": way, "groups": groups, "state_bytes": state_bytes}
         return way, Entry(batch, "migration", text, name, details=details)
 
@@ -134,9 +134,11 @@ class Migrations:
     def _over(self, one: Underway, batch: int, now: int) -> Entry:
         seconds = (now - one.began) / 1e6
         name = self.program.steps[one.operator].operator.name
+        took = batch - one.batch + 1
         text = (
-            f"{one.groups} key groups have moved, {one.way}: a pause of {one.pause_seconds * 1e3:.1f} ms, "
-            f"{one.copied_bytes:,} bytes copied, over after {batch - one.batch + 1} batches ({seconds:.1f} s)"
+            f"{_groups(one.groups)} moved, {one.way}: a pause of {one.pause_seconds * 1e3:.1f} ms, "
+            f"{one.copied_bytes:,} bytes copied, over after {took} {'batch' if took == 1 else 'batches'} "
+            f"({seconds:.1f} s)"
         )
         details = {
             "way": one.way,
@@ -145,7 +147,11 @@ class Migrations:
             "pause_seconds": one.pause_seconds,
             "copied_bytes": one.copied_bytes,
             "completion_seconds": seconds,
-            "completion_batches": batch - one.batch + 1,
+            "completion_batches": took,
             "most_rows_left_behind": one.most_left,
         }
         return Entry(batch, "migrated", text, name, details=details)
+
+
+def _groups(count: int) -> str:
+    return "1 key group" if count == 1 else f"{count:,} key groups"
