@@ -37,7 +37,7 @@ MANIFEST = Manifest(
     progress={"rows": 4, "nested": {"list": [1, 2.5, None, "ü"]}},
 )
 PLAN = BatchPlan(
-    13, ASSIGNMENT, None, 7, (np.array([5]),), "copy", (Handover(0, 3, 1, 99),), (0, 0), ({"kind": "move"},)
+    13, ASSIGNMENT, None, 7, (np.array([5]),), "copy", (Handover(0, 3, 1, 99),), (0, 0), (1,), ({"kind": "move"},)
 )  # fmt: skip
 
 
@@ -88,6 +88,7 @@ def test_a_plan_comes_back_exactly() -> None:
     assert again.decisions == ({"kind": "move"},)
     assert again.handovers == (Handover(0, 3, 1, 99),)
     assert again.components == (0, 0)
+    assert again.per_window == (1,)
 
 
 @pytest.mark.parametrize("kind", [Manifest, BatchPlan])

@@ -31,6 +31,7 @@ from headgate.engine.orders import Orders, OutputReport, Report, RouteReport, Sl
 from headgate.engine.outbox import Outbox
 from headgate.engine.payload import HASH, decode
 from headgate.engine.program import Program, ToOperator, ToOutput, flow, leaves
+from headgate.engine.sharing import SharingWatch
 from headgate.engine.splitting import Splitting
 from headgate.errors import CheckpointError
 from headgate.operators import NO_WATERMARK, WindowedAggregation
@@ -126,6 +127,9 @@ class Driver:
     _begun: list[Underway] = field(default_factory=list)
     _rearranging: list[Rearrange] = field(default_factory=list)
     splitting: Splitting = field(init=False)
+    sharing: SharingWatch = field(default_factory=SharingWatch)
+    per_window: frozenset[int] = field(init=False)
+    _told: list[Entry] = field(default_factory=list)
     _arrangements: dict[tuple[int, ...], tuple[Program, bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -136,6 +140,7 @@ class Driver:
         saved = self.last.progress.get("migrations", ()) if self.last is not None else ()
         self.migrations = Migrations.restored(self.program, saved)
         self.splitting = Splitting(self.options.max_pause_seconds)
+        self.per_window = frozenset(number for number, step in enumerate(self.program.steps) if step.per_window)
         self.checkpoint.retain(self.options.keep_versions)
 
     def change(self, change: Change) -> None:
@@ -215,9 +220,12 @@ class Driver:
         assignment, entries = self._put_together(number)
         if rearranged and assignment is self.assignment:
             assignment = replace(assignment, version=assignment.version + 1)  # plans for other components are stale
+        told, self._told = self._told, []
+        over = last.progress.get("journal", ()) if last is not None else ()
         entries = [
             *rearranged,
-            *(map(Entry.from_json, last.progress.get("journal", ())) if last is not None else ()),
+            *(replace(entry, batch=number) for entry in told),
+            *map(Entry.from_json, over),
             *entries,
         ]
         # A job that was started again without split=True brings its split keys together at the first boundary.
@@ -256,6 +264,7 @@ class Driver:
             shared=shared,
             migration=self.options.migration,
             handovers=handovers,
+            per_window=tuple(sorted(self.per_window)),
             components=() if components == self._job.components else components,
             decisions=tuple(entry.at(number).to_json() for entry in entries),
         )
@@ -479,6 +488,7 @@ class Driver:
             migration=plan.migration,
             handovers=plan.handovers,
             ended=ended,
+            per_window=frozenset(plan.per_window),
             service_seconds=self.options.service_seconds,
             statistics=self.options.statistics,
             cold=not self._warm,
@@ -591,6 +601,13 @@ class Driver:
             self.controller.observe(number, loads, sizes)
             return self.controller.decide(assignment, split=shared) if self.controller.due() else None
 
+        if any(step.decides_sharing for step in self.program.steps):
+            routed = [report for report in reports if isinstance(report, RouteReport)]
+            slotted = [report for report in reports if isinstance(report, SlotReport)]
+            self.per_window, told = self.sharing.observe(
+                self.program, routed, slotted, self.per_window, manifest.watermark
+            )
+            self._told += told
         if self.program.pairs:
             self._judge_pairs(reports, manifest)
         if self.options.statistics:

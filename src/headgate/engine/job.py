@@ -170,6 +170,8 @@ class Job:
                 keyed.lateness_micros,
                 own.component[number],
                 own.placed_by[number],
+                keyed.decides_sharing,
+                keyed.per_window,
             )
             for number, keyed in enumerate(self._steps)
         )

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
+import pyarrow as pa
 
 from headgate.arrays import I32, I64
 from headgate.engine.program import Program
+from headgate.operators import WindowedAggregation
 from headgate.routing import Assignment, Handover, Handovers, Places, Relocation
 from headgate.state import Files, Layout, Migration, Ref
 from headgate.stats.loads import OperatorLoad
@@ -25,7 +27,8 @@ class Orders:
     was, to read keys that change place. Timers fire that lie after the last batch's ``watermark`` and ``now`` and up to
     this one's. ``cold``: the first batch of a run, in which slots also start workers and load code, so that how long a
     slot was busy says little about its keys. ``handovers`` are the key groups that two slots have a part of; of those
-    that have ``ended`` the old slot forgets its part.
+    that have ``ended`` the old slot forgets its part. ``per_window``: operators whose windows are computed one by one,
+    and not made of slices.
     """
 
     program: bytes
@@ -45,6 +48,7 @@ class Orders:
     migration: Migration = "auto"
     handovers: tuple[Handover, ...] = ()
     ended: tuple[Handover, ...] = ()
+    per_window: frozenset[int] = frozenset()
     service_seconds: float = 0.0
     statistics: bool = True
     cold: bool = False
@@ -59,6 +63,15 @@ class Orders:
 
     def relocation(self, operator: int) -> Relocation:
         return Relocation.between(Places(self.before, operator, self.shared_before[operator]), self.places(operator))
+
+    def early(self, operator: int, rows: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
+        """Rows for an operator, as it gets them: added up where it wants that."""
+        step = self.load().steps[operator]
+        if not step.combine_early:
+            return rows, hashes
+        if operator in self.per_window and isinstance(step.operator, WindowedAggregation):
+            return step.operator.early_in(rows, hashes, per_window=True)
+        return step.operator.early(rows, hashes)
 
     def handed(self, operator: int) -> Handovers | None:
         """The key groups of an operator that two slots have a part of."""
@@ -113,7 +126,8 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class RouteReport:
-    """What a routing task did. ``event_times``: the greatest event time seen, by input."""
+    """What a routing task did. ``event_times``: the greatest event time seen, by input. ``early``: rows that were added
+    up for an operator before they were sent, and the seconds that took."""
 
     part: int
     rows: Mapping[str, int]
@@ -122,6 +136,7 @@ class RouteReport:
     rejected: int
     seconds: float
     written: tuple[Written, ...]
+    early: Mapping[int, tuple[int, float]] = field(default_factory=dict)
 
 
 def nothing() -> I64:
@@ -135,7 +150,7 @@ class SlotReport:
 
     ``refs`` is what the slot reads from now on. ``place``, ``rows_delta`` and ``bytes_delta`` say how the state grew or
     shrank. ``partials`` are an Arrow IPC stream of what this slot computed for split keys. ``sent``: rows for other
-    operators, by their number.
+    operators, by their number. ``merged``: keys of pieces that windows were made of.
     """
 
     operator: int
@@ -154,6 +169,7 @@ class SlotReport:
     copied_bytes: int = 0
     partials: bytes | None = None
     sent: Mapping[int, int] = field(default_factory=dict)
+    merged: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,8 @@ class Step:
     """A keyed operator in its job.
 
     ``component`` is the number of its component, None: it is one by itself. ``placed_by`` are the columns, among those
-    of its key, that say in which key group a key is; none: all of them, in their order.
+    of its key, that say in which key group a key is; none: all of them, in their order. ``per_window``: its windows are
+    computed one by one, at first where it ``decides_sharing`` while the job runs.
     """
 
     operator: KeyedOperator
@@ -134,6 +135,8 @@ class Step:
     lateness_micros: int = 0
     component: int | None = None
     placed_by: tuple[str, ...] = ()
+    decides_sharing: bool = False
+    per_window: bool = False
 
     def placing(self, rows: pa.Table, hashes: I64) -> I64:
         """The hashes that key groups and slots go by, of rows that have the key columns and these key hashes."""

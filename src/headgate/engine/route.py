@@ -26,6 +26,7 @@ from headgate.engine.reading import read_file
 from headgate.errors import RowError
 from headgate.operators import NO_WATERMARK, WindowedAggregation, instants, pieces_of
 from headgate.routing import group_of, key_hash
+from headgate.windows import SLICE
 
 TAG = "__input"
 """Where a job has several inputs: the column that says of which one a row is."""
@@ -55,6 +56,7 @@ class Router:
     event_times: dict[int, int] = field(default_factory=dict)
     late: int = 0
     rejected: int = 0
+    early: dict[int, tuple[int, float]] = field(default_factory=dict)
     _pending: dict[int, _Pending] = field(default_factory=dict)
     _loads: dict[int, F64] = field(default_factory=dict)
 
@@ -92,6 +94,7 @@ class Router:
             rejected=self.rejected,
             seconds=self.clock() - started,
             written=self.outbox.finish(),
+            early=self.early,
         )
         slot = self.part % self.orders.assignment.slots
         yield self.sender.row(slot, REPORT, pa.py_buffer(pickle.dumps(report, protocol=5)))
@@ -153,6 +156,10 @@ class Router:
         step = self.program.steps[operator]
         rows = rows.select(step.operator.input_schema.names)
         hashes = key_hash(*(rows.column(name) for name in step.operator.key_names))
+        began, count = self.clock(), len(hashes)
+        rows, hashes = self.orders.early(operator, rows, hashes)
+        before = self.early.get(operator, (0, 0.0))
+        self.early[operator] = before[0] + count, before[1] + self.clock() - began
         yield from send(self.orders, self.sender, operator, step, rows, hashes, self._loads)
 
 
@@ -165,16 +172,17 @@ def send(
     hashes: I64,
     loads: dict[int, F64],
 ) -> Iterator[pa.RecordBatch]:
-    """Exchange rows that bring these rows to the slots of their keys. ``loads``: what was sent where so far, by
-    operator, which decides where rows of split keys go."""
-    if step.combine_early:
-        rows, hashes = step.operator.early(rows, hashes)
+    """Exchange rows that bring these rows, as ``Orders.early`` gave them, to the slots of their keys. ``loads``: what
+    was sent where so far, by operator, which decides where rows of split keys go."""
     placing = step.placing(rows, hashes)
     slots = orders.assignment.route(placing, operator)
     handed = orders.handed(operator)
     if handed is not None and len(hashes):
         assert isinstance(step.operator, WindowedAggregation), "only windows are handed over"
-        first, last = step.operator.slicing.spanned(pieces_of(rows)[1])
+        hops, starts = pieces_of(rows)
+        first, last = step.operator.slicing.spanned(starts)
+        one = hops != SLICE
+        first, last = np.where(one, starts, first), np.where(one, starts, last)
         position, slots = handed.routed(group_of(placing, orders.assignment.groups_per_operator), slots, first, last)
         rows, hashes = rows.take(pa.array(position)), hashes[position]
     shared = orders.shared[operator]

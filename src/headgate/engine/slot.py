@@ -85,6 +85,7 @@ class SlotTask:
             if step.component is not None and step.component == target.component:
                 self._hand_over(step, leaf.operator, target, rows, hashes)
                 return
+            rows, hashes = orders.early(leaf.operator, rows, hashes)
             ready.extend(send(orders, sender, leaf.operator, target, rows, hashes, self._loads))
 
         flow(step.branches, results, deliver)
@@ -107,8 +108,7 @@ class SlotTask:
         Raises ``UserFunctionError`` where a row belongs elsewhere, because what its component is placed by was changed
         on the way.
         """
-        if target.combine_early:
-            rows, hashes = target.operator.early(rows, hashes)
+        rows, hashes = self.orders.early(number, rows, hashes)
         slots = self.orders.assignment.route(target.placing(rows, hashes), number)
         astray = np.flatnonzero(slots != self.slot)
         if len(astray):

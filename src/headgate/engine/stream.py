@@ -87,6 +87,8 @@ class KeyedNode:
     combine_early: bool
     splits: bool
     lateness_micros: int = 0
+    per_window: bool = False
+    decides_sharing: bool = False
 
 
 def _kept(what: str, keeps: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
@@ -358,13 +360,15 @@ class KeyedStream:
         operator = Aggregation(label, self._used(aggregates), self.keys, aggregates)
         return self._add(operator, ttl, timers=False, combine_early=combine_early, splits=split)
 
-    def _used(self, aggregates: Mapping[str, Aggregate]) -> pa.Schema:
-        """The columns that aggregates need, with the keys and the event time."""
+    def _used(self, aggregates: Mapping[str, Aggregate], until: str | None = None) -> pa.Schema:
+        """The columns that aggregates need, with the keys, the event time and until when it lasts."""
         schema = self.stream.schema
+        if until is not None and until not in schema.names:
+            raise JobError.unknown_column("until", until, schema.names)
         # What an Arrow expression reads is not known, so then all columns go along.
         if not all(one.where is None or isinstance(one.where, str) for one in aggregates.values()):
             return schema
-        used = {*self.keys, self.stream.job.event_time}
+        used = {*self.keys, self.stream.job.event_time, until}
         used |= {name for one in aggregates.values() for name in (*one.columns, one.where) if isinstance(name, str)}
         for column in sorted(name for name in used if name and name not in schema.names):
             if column != self.stream.job.event_time:
@@ -496,8 +500,9 @@ class WindowedStream:
         self,
         *,
         name: str | None = None,
-        share: bool = True,
+        share: bool | Literal["auto", "per window"] = True,
         split: bool | Literal["auto"] = False,
+        until: str | None = None,
         **aggregates: Aggregate,
     ) -> Stream:
         """Aggregates per key and window, emitted once the window is complete: the watermark has passed its end, or it
@@ -506,12 +511,20 @@ class WindowedStream:
         Results have the key columns, ``window_start``, ``window_end`` and the aggregates. ``share=False`` makes every
         window of time from its slices alone, and keeps nothing in between.
 
+        ``share="per window"`` computes every window by itself, each row once for each; ``"auto"`` changes between that
+        and slices, whichever costs less by what is measured.
+
+        ``until`` names a column, so that a row stands for the time from its event time until then; ``spans`` of the
+        window (``headgate.windows.Tumbling("1 hour", spans=...)``) says which windows such a row is in.
+
         ``split=True`` makes the partials of slices in one operator, ``NAME.compute``, and windows of them in another:
         a shuffle more, and key groups of the first move without their state. ``"auto"`` runs both in one task or
         apart, whichever costs less by what is measured, and changes that between two batches.
         """
         keyed, kind, stream = self.keyed, self.kind, self.keyed.stream
-        used = keyed._used(aggregates)
+        used = keyed._used(aggregates, until)
+        if share not in (True, False, "auto", "per window"):
+            raise JobError.option("share", 'True, False, "auto" or "per window"', share)
         number = len(stream.job._steps)
         if isinstance(kind, CountWindows):
             label = name or f"counts{number}"
@@ -530,15 +543,23 @@ class WindowedStream:
         if split:
             if split not in (True, "auto"):
                 raise JobError.option("split", 'True, False or "auto"', split)
+            if share not in (True, False) or until is not None:
+                raise JobError.option("share and until", "left out beside split, which needs slices", (share, until))
             width = timedelta(microseconds=slicing.width)
             offset = timedelta(microseconds=slicing.anchor)
             partials = keyed.compute(width, offset=offset, name=f"{label}.compute", **aggregates)
             stream.job._split[f"{label}.compute", label] = split == "auto"
-            return partials.consolidate(kind, name=label, share=share)
-        if share:
+            return partials.consolidate(kind, name=label, share=bool(share))
+        if share is True or share == "auto":
             slicing = with_helpers(slicing)
-        operator = WindowedAggregation(label, used, keyed.keys, aggregates, slicing, event_time, share)
-        return keyed._add(operator, None, timers=False, combine_early=True, lateness_micros=late)
+        operator = WindowedAggregation(
+            label, used, keyed.keys, aggregates, slicing, event_time, bool(share), until, kind.spans
+        )
+        alone = share == "per window" or not operator.sliceable
+        stream = keyed._add(operator, None, timers=False, combine_early=True, lateness_micros=late)
+        made = stream.job._steps[number]
+        made.per_window, made.decides_sharing = alone, share == "auto" and not alone
+        return stream
 
 
 class PartialStream:

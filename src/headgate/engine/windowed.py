@@ -25,11 +25,11 @@ from headgate.arrays import I32, I64, among
 from headgate.engine.orders import Orders, SlotReport, nothing
 from headgate.engine.program import Step
 from headgate.engine.staterows import state_schema, summed
-from headgate.operators import NO_WATERMARK, WindowedAggregation, pieces_of
+from headgate.operators import NO_WATERMARK, WindowedAggregation, direct, pieces_of
 from headgate.routing import Handovers, Places, group_of
 from headgate.state import FIRST_KEY, GROWTH, MAX_REFS, Bitmap, Checkpoint, Ref, RunInfo, RunWriter, open_run
 from headgate.stats.loads import OperatorLoad
-from headgate.windows import SLICE, Piece
+from headgate.windows import SLICE, Piece, Slicing
 
 Partials = tuple[pa.Table, I64]
 """Partial rows, and the hashes of their keys."""
@@ -52,6 +52,7 @@ class WindowBatch:
     seconds: dict[str, float] = field(default_factory=dict)
     _shelves: dict[str, _Shelf] = field(default_factory=dict)
     _wanted: dict[Piece, int] = field(default_factory=dict)
+    _keys_merged: int = 0
     _mark: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -112,6 +113,7 @@ class WindowBatch:
             seconds=self.seconds,
             fired=len(results),
             copied_bytes=copied,
+            merged=self._keys_merged,
         )
 
     def _copied(self) -> int:
@@ -147,6 +149,12 @@ class WindowBatch:
         known = self._known(fresh)
         slices = sorted({piece.start for piece in known if piece.hop == SLICE})
         windows = consolidation.closing(slices, orders.last_watermark, orders.watermark)
+        alone = {
+            consolidation.window(direct(piece.hop), piece.start)
+            for piece in known
+            if piece.hop < SLICE and orders.last_watermark < piece.end <= orders.watermark
+        }
+        windows = (*windows, *sorted(alone.difference(windows)))
         again = self._reopened(fresh)
         made: dict[Piece, Partials] = {}
         kept: dict[Piece, Partials] = {}
@@ -154,23 +162,32 @@ class WindowBatch:
         for window in (*windows, *again):
             inputs = consolidation.step(window, known).inputs
             parts = [part for piece in inputs for part in self._partials(piece, fresh, made)]
-            if not parts:
+            own = self._partials(Piece(window.start, window.end, direct(window.hop)), fresh, {})
+            if not parts and not own:
                 continue
-            names = self.operator.outer.partial_schema.names
-            table = pa.concat_tables([part.select(names) for part, _ in parts])
-            merged = self.operator.merged(table, np.concatenate([own for _, own in parts]))
+            merged = self._merged(parts)
             hop = slicing.hops[window.hop]
-            if window in again:
-                late = among(merged[1], again[window])
-                merged = merged[0].filter(pa.array(late)), merged[1][late]
             if not hop.helper:
-                results.append(self.operator.results(self._own(*merged, window), window))
-            if self.operator.share and not slicing.lateness:  # late rows would make it wrong
+                whole = self._merged([*parts, *own]) if own else merged
+                if window in again:
+                    late = among(whole[1], again[window])
+                    whole = whole[0].filter(pa.array(late)), whole[1][late]
+                results.append(self.operator.results(self._own(*whole, window), window))
+            if parts and self.operator.share and not slicing.lateness:  # late rows would make it wrong
                 made[window], known[window] = merged, len(merged[1])
                 # Windows that overlap would together take more room than their slices do.
                 if hop.every >= hop.length and self._needed(window):
                     kept[window] = self.operator.placed(merged[0], window), merged[1]
         return pa.concat_tables(results) if results else empty, kept
+
+    def _merged(self, parts: Sequence[Partials]) -> Partials:
+        """Partials of several pieces as one row per key."""
+        names = self.operator.outer.partial_schema.names
+        if not parts:
+            return self.operator.outer.partial_schema.empty_table(), nothing()
+        table = pa.concat_tables([part.select(names) for part, _ in parts])
+        self._keys_merged += table.num_rows
+        return self.operator.merged(table, np.concatenate([own for _, own in parts]))
 
     def _own(self, merged: pa.Table, hashes: I64, window: Piece) -> pa.Table:
         """What is ours to emit of a window: of key groups that are handed over, another slot does the rest."""
@@ -187,6 +204,11 @@ class WindowBatch:
         if not slicing.lateness or before == NO_WATERMARK:
             return found
         for piece, (_, hashes) in fresh.items():
+            if piece.hop < SLICE:
+                if piece.end <= before:
+                    window = self.operator.consolidation.window(direct(piece.hop), piece.start)
+                    found[window] = np.union1d(found.get(window, nothing()), hashes)
+                continue
             for number, hop in enumerate(slicing.hops):
                 if hop.helper:
                     continue
@@ -209,10 +231,9 @@ class WindowBatch:
     def _pieces(self, run: RunInfo) -> Iterable[tuple[Piece, int]]:
         slicing = self.operator.slicing
         for hop, start, rows in run.pieces:
-            length = slicing.width if hop == SLICE else slicing.hops[hop].length
-            yield Piece(start, start + length, hop), rows
+            yield Piece(start, start + _length(slicing, hop), hop), rows
 
-    def _partials(self, piece: Piece, fresh: dict[Piece, Partials], made: dict[Piece, Partials]) -> Iterable[Partials]:
+    def _partials(self, piece: Piece, fresh: dict[Piece, Partials], made: dict[Piece, Partials]) -> list[Partials]:
         if piece in made:
             return [made[piece]]
         holding = [ref for ref in self.refs if any(piece == one for one, _ in self._pieces(ref.run))]
@@ -231,6 +252,8 @@ class WindowBatch:
 
     def _needed_until(self, piece: Piece) -> int:
         until = self._wanted.get(piece)
+        if piece.hop < SLICE:
+            return piece.end + self.operator.slicing.lateness
         if until is None:
             start, end = np.array([piece.start]), np.array([piece.end])
             until = self._wanted[piece] = int(self.operator.slicing.needed_until(start, end)[0])
@@ -341,6 +364,13 @@ class _Shelf:
         return self.pieces.get(piece, self.empty)
 
 
+def _length(slicing: Slicing, hop: int) -> int:
+    """How long a piece of this hop is: a slice, a window, or the window that partials were computed for."""
+    if hop == SLICE:
+        return slicing.width
+    return slicing.hops[hop if hop >= 0 else direct(hop)].length
+
+
 def _by_piece(table: pa.Table, hashes: I64, operator: WindowedAggregation) -> dict[Piece, Partials]:
     """Partials sorted out by their pieces."""
     if not len(hashes):
@@ -355,6 +385,5 @@ def _by_piece(table: pa.Table, hashes: I64, operator: WindowedAggregation) -> di
     found = {}
     for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         hop, start = int(hops[low]), int(starts[low])
-        length = slicing.width if hop == SLICE else slicing.hops[hop].length
-        found[Piece(start, start + length, hop)] = table.slice(low, high - low), hashes[low:high]
+        found[Piece(start, start + _length(slicing, hop), hop)] = table.slice(low, high - low), hashes[low:high]
     return found

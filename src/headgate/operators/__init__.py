@@ -17,7 +17,7 @@ from headgate.operators.sessions import SessionAggregation
 from headgate.operators.sketches import approx_distinct, quantile
 from headgate.operators.split import Compute, Consolidate
 from headgate.operators.vectorised import Batch, Update, Vectorised
-from headgate.operators.windowed import WindowedAggregation, instants, pieces_of
+from headgate.operators.windowed import WindowedAggregation, direct, instants, pieces_of
 
 __all__ = [
     "NO_TIMER",
@@ -50,6 +50,7 @@ __all__ = [
     "check_one_key",
     "collect",
     "count",
+    "direct",
     "distinct",
     "first",
     "group_rows",

@@ -6,6 +6,11 @@ passes the end of a window. So a row is added up once, however many windows it i
 
     rows --early--> partials (key, slice) --combine--> state (key, piece) --merge--> window --finish--> results
 
+The other way, one computation per window, makes a partial of each window a row is in, and merges nothing: for rows that
+stand for a span of time and count in every window they touch, and where most keys have one row a slice. A row is added
+up in one way or the other, so both kinds of partials of one window together are the window: the way may change while
+the job runs.
+
 The identity of a partial is a 64-bit number made of the key's hash and its piece, by exclusive or with a number that
 follows from the piece: so the key's hash, which says where the partial belongs, can be had back from it.
 """
@@ -24,7 +29,7 @@ from headgate.arrays import I64
 from headgate.errors import InputError
 from headgate.operators.aggregates import Aggregate, Aggregation
 from headgate.operators.contract import Clock, KeyedInput, KeyedOutput
-from headgate.windows import SLICE, Consolidation, Piece, Slicing
+from headgate.windows import SLICE, Consolidation, Piece, Slicing, Spans, place_in_windows
 
 HOP, START = "__hop", "__start"
 """The columns that say which piece a partial is of: the number of its hop (``SLICE`` for a slice), and its start."""
@@ -33,6 +38,12 @@ WINDOW_START, WINDOW_END = "window_start", "window_end"
 """The columns of a result that say which window it is of: from the start, inclusive, to the end, exclusive."""
 
 INSTANT = pa.timestamp("us", tz="UTC")
+
+
+def direct(hop: int) -> int:
+    """What stands in ``HOP`` of partials that were computed for one window of a hop, not made of slices."""
+    return -2 - hop
+
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """2^64 divided by the golden ratio: consecutive multiples of it are spread evenly."""
@@ -54,7 +65,8 @@ class WindowedAggregation:
     """A keyed operator that emits the aggregates of a key for every window that the watermark has passed.
 
     A result has the key columns, ``window_start``, ``window_end`` and one column per aggregate. Rows without a time
-    are in no window and are left out. ``share``: windows may be made of windows; else of slices only. ``inner`` adds up
+    are in no window and are left out. ``share``: windows may be made of windows; else of slices only. With ``until`` a
+    row stands for the time from ``time`` to that column, and ``spans`` says which windows it is in. ``inner`` adds up
     by key and piece, ``outer`` by key.
     """
 
@@ -65,6 +77,8 @@ class WindowedAggregation:
     slicing: Slicing
     time: str
     share: bool = True
+    until: str | None = None
+    spans: Spans = Spans.START
     inner: Aggregation = field(init=False, repr=False)
     outer: Aggregation = field(init=False, repr=False)
     consolidation: Consolidation = field(init=False, repr=False)
@@ -77,6 +91,11 @@ class WindowedAggregation:
                     f"operator {self.name!r} must have no column or aggregate named {name!r}, which its windows use: "
                     "rename it"
                 )
+        if self.spans is Spans.SHARE:
+            raise InputError(
+                f"operator {self.name!r} must count rows that span several windows whole, got the rule SHARE: take "
+                "START, END, EACH or WITHIN"
+            )
         pieces = [pa.field(HOP, pa.int32()), pa.field(START, pa.int64())]
         inner = Aggregation(
             self.name, pa.schema([*self.input_schema, *pieces]), (*self.key_names, HOP, START), self.aggregates
@@ -105,6 +124,11 @@ class WindowedAggregation:
         return "windows of " + ", ".join(f"{length} every {every} from {offset}" for length, every, offset in spans)
 
     @property
+    def sliceable(self) -> bool:
+        """Whether windows may share slices: a row is in one slice."""
+        return self.until is None or self.spans.sliceable
+
+    @property
     def state_schema(self) -> pa.Schema:
         return self.inner.state_schema
 
@@ -118,15 +142,46 @@ class WindowedAggregation:
 
     def early(self, rows: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
         """Partials, one per distinct key and slice of the rows; and the hashes of their keys."""
-        times = instants(rows.column(self.time))
-        if times.null_count:
-            there = pc.is_valid(times)
-            rows, hashes, times = rows.filter(there), hashes[np.asarray(there)], times.filter(there)
-        starts = self.slicing.slice_of(times.combine_chunks().to_numpy() if len(times) else np.empty(0, np.int64))
-        hops = np.full(len(starts), SLICE)
+        return self.early_in(rows, hashes, per_window=False)
+
+    def early_in(self, rows: pa.Table, hashes: I64, *, per_window: bool) -> tuple[pa.Table, I64]:
+        """Partials, one per distinct key and slice of the rows, or one per distinct key and window."""
+        rows, hashes, first, last = self._timed(rows, hashes)
+        if per_window or not self.sliceable:
+            position, hops, starts = self._windows(first, last)
+            rows, hashes = rows.take(pa.array(position)), hashes[position]
+        else:
+            at = np.maximum(first, last - 1) if self.spans is Spans.END else first
+            starts = self.slicing.slice_of(at)
+            hops = np.full(len(starts), SLICE)
         rows = rows.append_column(HOP, pa.array(hops, pa.int32())).append_column(START, pa.array(starts))
         partials, identities = self.inner.early(rows, hashes ^ scattered(hops, starts))
         return partials, self.key_hashes(partials, identities)
+
+    def _timed(self, rows: pa.Table, hashes: I64) -> tuple[pa.Table, I64, I64, I64]:
+        """The rows that have a time, and the times they span; a row that ends before it starts has none."""
+        columns = [instants(rows.column(name)) for name in (self.time, self.until or self.time)]
+        there = pc.is_valid(columns[0])
+        for column in columns[1:] if self.until else ():
+            there = pc.and_(there, pc.fill_null(pc.greater_equal(column, columns[0]), False))
+        if not pc.all(there).as_py():
+            rows, hashes = rows.filter(there), hashes[np.asarray(there)]
+            columns = [column.filter(there) for column in columns]
+        first, last = (
+            np.asarray(column.combine_chunks()) if len(column) else np.empty(0, np.int64) for column in columns
+        )
+        return rows, hashes, first, last
+
+    def _windows(self, first: I64, last: I64) -> tuple[I64, I64, I64]:
+        """The windows of each row: positions of rows, hops, starts."""
+        found = [
+            (number, *place_in_windows(self.slicing, number, first, last, self.spans)[:2])
+            for number, hop in enumerate(self.slicing.hops)
+            if not hop.helper
+        ]
+        hops = np.concatenate([np.full(len(position), direct(number)) for number, position, _ in found])
+        position = np.concatenate([position for _, position, _ in found])
+        return position, hops, np.concatenate([starts for _, _, starts in found])
 
     def combine(self, partials: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
         """Partials, one per distinct key and piece; and the hashes of their keys."""

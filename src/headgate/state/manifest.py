@@ -135,7 +135,7 @@ class BatchPlan:
 
     ``now`` is the processing time of the batch and of every replay of it; ``decisions`` are entries for the journal.
     ``handovers`` are the key groups that two slots have a part of, ``components`` the number of each operator's
-    component where it is not that of the job.
+    component where it is not that of the job, ``per_window`` the operators whose windows are computed one by one.
     """
 
     batch: int
@@ -146,6 +146,7 @@ class BatchPlan:
     migration: Migration = "auto"
     handovers: tuple[Handover, ...] = ()
     components: tuple[int, ...] = ()
+    per_window: tuple[int, ...] = ()
     decisions: Sequence[Mapping[str, Any]] = ()
     format: int = FORMAT
 
@@ -167,6 +168,7 @@ class BatchPlan:
                 "migration": self.migration,
                 "handovers": _listed(self.handovers),
                 "components": list(self.components),
+                "per_window": list(self.per_window),
                 "decisions": [dict(decision) for decision in self.decisions],
             }
         )
@@ -187,6 +189,7 @@ class BatchPlan:
             migration=fields["migration"],
             handovers=_handovers(fields),
             components=tuple(fields.get("components", ())),
+            per_window=tuple(fields.get("per_window", ())),
             decisions=tuple(fields["decisions"]),
             format=fields["format"],
         )

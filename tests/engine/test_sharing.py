@@ -1,0 +1,152 @@
+"""Slices that windows share, one computation per window, and the change from one to the other while a job runs."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headgate as hg
+from headgate import control
+from headgate.engine.orders import RouteReport, SlotReport, nothing
+from headgate.engine.program import Input, Program, Step, ToOperator, ToOutput
+from headgate.engine.sharing import SharingWatch
+from headgate.errors import InputError
+from headgate.operators import WindowedAggregation
+from headgate.windows import Slicing, Spans, place_in_windows, window, with_helpers
+
+SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.int64()), ("until", pa.int64())])
+AGGREGATES = {"n": hg.count(), "total": hg.sum("v")}
+KEYS = ["ann", "bob", "cid", "dan"]
+
+
+def _program(
+    *lengths: int, every: int, per_window: bool = False, decides: bool = False, lateness: int = 0, **how: Any
+) -> Program:
+    micros = [dt.timedelta(microseconds=length) for length in lengths]
+    kind = window(*micros, every=dt.timedelta(microseconds=every), lateness=dt.timedelta(microseconds=lateness))
+    slicing = with_helpers(Slicing.of(kind))
+    operator = WindowedAggregation("windows", SCHEMA, ("k",), AGGREGATES, slicing, "at", **how)
+    step = Step(
+        operator, 1, (ToOutput("out"),), combine_early=True, lateness_micros=lateness, per_window=per_window,
+        decides_sharing=decides,
+    )  # fmt: skip
+    return Program(
+        name="windows",
+        inputs=(Input("in", SCHEMA, (ToOperator(0),)),),
+        steps=(step,),
+        outputs={"out": operator.output_schema},
+        groups=8,
+        event_time="at",
+    )
+
+
+def _rows(drawn: list[tuple[str, int, int]], now: int) -> list[dict[str, Any]]:
+    return [
+        {"k": key, "v": at, "at": now + ahead, "until": now + ahead + length}
+        for at, (key, ahead, length) in enumerate(drawn)
+    ]
+
+
+TURNS = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.sampled_from(KEYS), st.integers(-6, 12), st.integers(0, 30)), max_size=7),
+        st.sampled_from(["", "", "change", "change", "move", "restart"]),
+        st.integers(0, 2),
+    ),
+    min_size=1,
+    max_size=12,
+)
+SIZES = st.sampled_from([((10,), 10), ((20,), 10), ((30, 10), 10), ((64,), 4), ((5,), 10)])
+
+
+@settings(max_examples=60)
+@given(turns=TURNS, sizes=SIZES, seed=st.integers(0, 99), lateness=st.sampled_from([0, 0, 12]), way=st.booleans())
+def test_windows_are_the_same_in_either_way_and_when_it_changes(
+    engine: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    turns: Any,
+    sizes: tuple[tuple[int, ...], int],
+    seed: int,
+    lateness: int,
+    way: bool,
+) -> None:
+    lengths, every = sizes
+    shared = _program(*lengths, every=every, lateness=lateness)
+    still = engine.Bench(tmp_path_factory.mktemp("still"), shared)
+    program = _program(*lengths, every=every, lateness=lateness, per_window=way)
+    changing = engine.Bench(tmp_path_factory.mktemp("changing"), program)
+    changing.driver.run_tasks = engine.scrambled(seed)
+    for number, (drawn, event, slot) in enumerate([*turns, ([], "", 0)]):
+        if event == "restart":
+            changing.restart()
+            changing.driver.run_tasks = engine.scrambled(seed + number)
+        elif event == "change":
+            changing.driver.per_window = changing.driver.per_window.symmetric_difference({0})
+        elif event == "move":
+            changing.change(lambda assignment, slot=slot: control.moved(assignment, slot, groups=range(slot, 8, 2)))
+        rows, flush = _rows(drawn, 9 * number), number == len(turns)
+        half = len(rows) // 2
+        assert changing.batch(rows[:half], rows[half:], flush=flush) == still.batch(
+            rows[:half], rows[half:], flush=flush
+        )
+
+
+@pytest.mark.parametrize("rule", [Spans.START, Spans.END, Spans.EACH, Spans.WITHIN])
+def test_rows_that_span_several_windows_go_by_the_rule(engine: Any, tmp_path: Path, rule: Spans) -> None:
+    program = _program(20, every=10, until="until", spans=rule)
+    bench = engine.Bench(tmp_path, program)
+    spans = [("ann", 0, 5), ("ann", 3, 15), ("ann", 8, 30), ("bob", 5, 0), ("bob", 12, 8)]
+    out = bench.batch(_rows(spans, 0))["out"] + bench.batch([], flush=True)["out"]
+    operator = program.steps[0].operator
+    assert isinstance(operator, WindowedAggregation)
+    counted: dict[tuple[str, int], int] = {}
+    for key, at, length in spans:
+        for number, hop in enumerate(operator.slicing.hops):
+            if not hop.helper:
+                first, last = (pa.array([value]).to_numpy() for value in (at, at + length))
+                for start in place_in_windows(operator.slicing, number, first, last, rule)[1].tolist():
+                    counted[key, start] = counted.get((key, start), 0) + 1
+    origin = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    found = {(row["k"], (row["window_start"] - origin) // dt.timedelta(microseconds=1)): row["n"] for row in out}
+    assert found == counted
+
+
+def test_rows_that_end_before_they_start_are_in_no_window(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _program(10, every=10, until="until", spans=Spans.EACH))
+    bench.batch([{"k": "ann", "v": 1, "at": 5, "until": 4}, {"k": "bob", "v": 1, "at": 5, "until": None}])
+    assert bench.batch([], flush=True)["out"] == []
+
+
+def test_shares_of_rows_are_not_for_the_engine() -> None:
+    with pytest.raises(InputError, match="got the rule SHARE: take START, END, EACH or WITHIN"):
+        _program(10, every=10, until="until", spans=Spans.SHARE)
+
+
+def _observed(watch: SharingWatch, program: Program, alone: frozenset[int], at: int, **told: Any) -> Any:
+    route = RouteReport(0, {}, {}, 0, 0, 0.0, (), {0: (told["rows"], told["seconds"])})
+    slot = SlotReport(
+        0, 0, (), 0, nothing().astype("int32"), nothing(), nothing(), None, 0, 0,
+        {"process": told["merge_seconds"]}, merged=told["merged"],
+    )  # fmt: skip
+    return watch.observe(program, [route], [slot], alone, at)
+
+
+def test_the_cost_model_changes_the_way_and_back() -> None:
+    program = _program(20, every=10, decides=True)
+    watch, alone = SharingWatch(), frozenset[int]()
+    # A row takes a microsecond; each is in two windows. Merging takes as long as three rows per row: too much.
+    alone, told = _observed(watch, program, alone, 0, rows=1000, seconds=1e-3, merged=3000, merge_seconds=3e-3)
+    assert (alone, told) == (frozenset(), []), "a period has to be over"
+    alone, told = _observed(watch, program, alone, 20, rows=1000, seconds=1e-3, merged=3000, merge_seconds=3e-3)
+    assert alone == frozenset({0})
+    assert "most keys have few rows in a slice" in told[0].reason
+    # Rows have become slow: twice the row costs more than once and the merges.
+    alone, told = _observed(watch, program, alone, 45, rows=1000, seconds=20e-3, merged=0, merge_seconds=0.0)
+    assert alone == frozenset()
+    assert "takes less than every row 2 times" in told[0].reason
