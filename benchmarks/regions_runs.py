@@ -94,21 +94,18 @@ class Gate:
     def __init__(self, inner: Balancer) -> None:
         self._inner = inner
         self.opened = threading.Event()
-        self._at = 0.0
-        self._sent = 0
+        self._from: Sample | None = None
 
     def start(self, connections: int) -> NDArray[np.int64]:
         """What the balancer behind it starts with."""
-        self._blocked = np.zeros(connections)
         return self._inner.start(connections)
 
     def observe(self, sample: Sample) -> NDArray[np.int64]:
         """Even weights until everybody is there, then what the balancer behind it says."""
-        if self.opened.is_set():
-            sent = None if sample.sent is None else sample.sent - self._sent
-            return self._inner.observe(Sample(sample.at - self._at, sample.blocked - self._blocked, sample.alive, sent))
+        if self._from is not None:
+            return self._inner.observe(sample.since(self._from))
         if sample.alive.all():
-            self._at, self._blocked, self._sent = sample.at, sample.blocked.copy(), sample.sent or 0
+            self._from = sample
             self.opened.set()
             return self._inner.view().weights
         return even(sample.alive)
@@ -120,7 +117,7 @@ class Gate:
     @property
     def at(self) -> float:
         """When it was opened, in seconds since the region began."""
-        return self._at
+        return self._from.at if self._from is not None else 0.0
 
 
 @dataclass(slots=True)

@@ -154,7 +154,7 @@ def test_workers_at_rest_are_probed() -> None:
     """A window of 64 makes slow workers not worth it, and they rest at 0 when the load leaves."""
     where = region(half(16, 100.0), then=1, periods=400, buffer=2, window=64)
     run = simulate(where, BlockingRate(), periods=400)
-    assert (run.weights[45:50, 8:] == 0).all()
+    assert (run.weights[40:50, 8:] == 0).mean() > 0.9
     assert run.final_throughput() >= 0.95 * best(where, 400)[1]
 
 
