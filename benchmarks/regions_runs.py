@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.regions import Balancer, BlockingRate, Counters, Progress, Region, RoundRobin, Sample, View, tcp
-from headgate.regions.balance import even, shares
+from headgate.regions.balance import Service, even, shares
 from headgate.regions.greeting import Role
 from headgate.regions.processes import Process
 from regions_work import WORKER, Work
@@ -26,7 +26,9 @@ from regions_work import WORKER, Work
 if TYPE_CHECKING:
     import socket
 
-ORACLE, STATIC, ADAPTIVE, ROBIN = "Oracle*", "LB-static", "LB-adaptive", "RR"
+ORACLE, STATIC, WAITS, ADAPTIVE, ROBIN = "Oracle*", "LB-static", "LB-waits", "LB-adaptive", "RR"
+"""The alternatives of section 6. LB-waits is adaptive and goes by waits alone, as the paper's does; LB-adaptive is what
+regions do where nothing else is asked for."""
 
 LAST = 0.25
 """The last quarter of the items is what the final throughput is taken over."""
@@ -181,10 +183,11 @@ class Setting:
         return Oracle(speeds, None if self.work.until is None else [1.0] * self.workers)
 
     def balancers(self) -> dict[str, Callable[[], Balancer]]:
-        """The four alternatives of section 6."""
+        """The alternatives of section 6."""
         return {
             ORACLE: self.oracle,
             STATIC: lambda: BlockingRate(decay=None),
+            WAITS: lambda: BlockingRate(completions=False),
             ADAPTIVE: BlockingRate,
             ROBIN: RoundRobin,
         }
@@ -263,9 +266,10 @@ def items_for(seconds: float, cost: float, slowdowns: Sequence[float], *, leaves
 
 def warm() -> None:
     """Have everything compiled and loaded that the first sample of a balancer would otherwise wait for."""
-    for count in (2, 20):
+    for count in (2, 20, 40):
         balancer = BlockingRate()
         balancer.start(count)
         for at in range(1, 4):
             blocked = np.linspace(0.1, 0.5, count) * at
-            balancer.observe(Sample(float(at), blocked, np.ones(count, dtype=np.bool_), 100 * at))
+            service = Service(np.full(count, 10 * at), blocked, np.zeros(count))
+            balancer.observe(Sample(float(at), blocked, np.ones(count, dtype=np.bool_), 100 * at, service))

@@ -1,30 +1,34 @@
-"""Blocking rate: find from the splitter's waiting alone how much each worker can take.
+"""Blocking rate: find from what the splitter sees how much each worker can take.
 
 Problem         share out an ordered parallel region's load so that no worker holds up the others, with nothing to look
-                at but the time for which the splitter waited for each connection
-Inputs          one sample per period: cumulative waiting time and life per connection, and how much was sent in all
+                at but the time for which the splitter waited for each connection and, where the transport counts, what
+                came back from each
+Inputs          one sample per period: cumulative waiting time and life per connection; how much was sent in all; how
+                much each connection answered, and for how long it was at that
 Guarantee       weights sum to 1000 over the living and are 0 for the dead; deterministic; as long as the same live, a
                 weight falls at most to a quarter and rises at most to its double and 1 % in a period. No guarantee of
                 throughput: docs/algorithms/blocking-rate.md has figures
 Time, space     O(N R) a sample, R = 1000, and O(N^2); O(N R) memory
 First appeared  Schneider et al., blocking-rate, section 5 (Middleware 2016)
 Deviations      functions are of the drag b / (1 - b), a straight line beyond the knee, and one value is used at all
-                weights by that line (functions.py). A connection that did not block is at worst what the region was:
-                that bound, not 0, is what a draftee learns, so that equal workers stay equal where the paper's draft
-                leader drops to 0. Exploration scales a whole function down and takes that back when it fails, where
-                the paper wears down the data beyond the weight; it slows down where it failed and starts afresh where
-                it paid; who rests at 0 is probed now and then. Blame goes by what is known of a connection, then by
-                the clock. Clusters from 4 connections on, not from 32
-Backfires       a load that leaves is found out late where exploring failed often, at worst 32 times as late. Waits for
-                frames sent at old weights are blamed on the new ones: with buffers worth many periods of a slow
-                worker's time, its weight falls too low at first, and from 0 it may come back only with the next probe.
-                Members of a cluster that recover alone are held back by the others
+                weights by that line (functions.py). Whether there is anything to do is told by waiting alone, as in the
+                paper; but a connection that answered tells its own line by the time it took, whether it blocked or not
+                (service.py; not in the paper, whose splitter does not see answers; completions=False leaves it out).
+                One that did neither is at worst what the region was: that bound, not 0, is what a draftee learns, so
+                that equal workers stay equal where the paper's draft leader drops to 0. Exploration, for those who did
+                not answer, scales a whole function down and takes that back when it fails, where the paper wears down
+                the data beyond the weight; it slows down where it failed and starts afresh where it paid; who rests at
+                0 is probed now and then. Blame goes by what is known of a connection, then by the clock
+Backfires       a load that leaves a worker at weight 0 is found out with the next probe. Without completions: with any
+                weight late where exploring failed often, at worst 32 times as late; waits for frames sent at old
+                weights are blamed on the new ones, so that with buffers worth many periods of a slow worker's time its
+                weight falls too low at first; and members of a cluster that recover alone are held back by the others
 
 One sample goes through these steps:
 
     waits --> blame ------> learn ------> explore -------> share out
               who made      lines and     what may be      minimax over the functions (5.2),
-              the wait      bounds (5.1)  better (5.4)     of clusters where there are many (5.3)
+    answers ------------->  bounds (5.1)  better (5.4)     of clusters where there are many (5.3)
 """
 
 from __future__ import annotations
@@ -84,6 +88,13 @@ may change within a period (figure 5d)."""
 OWN = 0.7
 """A connection is blamed only where at least this much of the region's drag is its own (see ``_own_drag``)."""
 
+SATURATED = 0.9
+"""A connection that is at work for this part of a period is taken to do what it can. The rest is the way to it and back
+and what its times vary by."""
+
+LONGEST = 0.95
+"""Where nobody is saturated, all are blamed whose frames were waited for this much of the longest (by own drag)."""
+
 BURST = 4.0
 """Waits per frame of a connection up to so many times another's are a matter of drafting, not of bursts: equal workers
 share the waiting unevenly, but seldom by more."""
@@ -114,7 +125,12 @@ TRY = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """How a :class:`BlockingRate` works. ``decay`` None never explores again what it has measured (LB-static)."""
+    """How a :class:`BlockingRate` works.
+
+    ``decay`` None goes by waits alone and never explores again what it has measured (LB-static). ``completions`` False
+    goes by waits alone, too, and explores (LB-adaptive as the paper has it). ``pooling`` None: :data:`POOLING` or
+    :data:`POOLING_BLIND`, as the case may be.
+    """
 
     decay: float | None = DECAY
     fall: int = FALL
@@ -291,8 +307,14 @@ class BlockingRate:
 
         Where some of those waited for may have this drag by what is known of them, the others are not to blame: a
         connection that has given up weight does not slow down the region more than before.
+
+        Where the splitter waits though nobody is at work all the time, it is the order of the merge that holds it up:
+        a frame that takes longer than the others need to fill the window. Then those are to blame whose frames were
+        waited for longest.
         """
         blamed: Bool = (waits > BLAMED * waiting) & (own >= OWN * drag)
+        if np.isfinite(self._takes).any() and self._use.max() < SATURATED:
+            return np.asarray(blamed & (own >= LONGEST * np.max(own, where=blamed, initial=0.0)), dtype=np.bool_)
         known = blamed & self._functions.may_have(self._weights, drag)
         if known.any():
             blamed = known
