@@ -30,7 +30,7 @@ ON_REQUEST = pytest.mark.skipif(
 """The balancer over many buffers and windows."""
 
 PERIODS = 200
-STATIC_PERIODS, DYNAMIC_PERIODS = 100, 120
+STATIC_PERIODS, DYNAMIC_PERIODS = 60, 80
 GRID = [(2, 64), (2, 1024), (8, 64), (8, 1024), (64, 64), (64, 1024)]
 """Buffers and windows in frames."""
 
@@ -127,7 +127,7 @@ def settings_of_the_grid() -> list[Any]:
     for buffer, window in GRID:
         for workers in (2, 4, 8, 16):
             for slower in (10.0, 100.0):
-                usual = workers == 4 or (buffer, window) == (8, 1024)
+                usual = workers <= 4 or (buffer, window) == (8, 1024)
                 name = f"{workers} workers, {slower:g} times, buffer {buffer}, window {window}"
                 found.append(
                     pytest.param(workers, slower, buffer, window, id=name, marks=() if usual else (ON_REQUEST,))
