@@ -271,5 +271,5 @@ def warm() -> None:
         balancer.start(count)
         for at in range(1, 4):
             blocked = np.linspace(0.1, 0.5, count) * at
-            service = Service(np.full(count, 10 * at), blocked, np.zeros(count))
+            service = Service(np.full(count, 10 * at), blocked, blocked, np.zeros(count))
             balancer.observe(Sample(float(at), blocked, np.ones(count, dtype=np.bool_), 100 * at, service))

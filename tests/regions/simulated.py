@@ -121,6 +121,8 @@ class _State:
         self.counted = 0
         self.answered: I64 = np.zeros(count, dtype=np.int64)
         self.served = np.zeros(count)
+        self.worked = np.zeros(count)
+        self.takes = np.empty(most)
         self.last_seen = np.zeros(count)
         self.sender = np.empty(most, dtype=np.int64)
         self.began = np.zeros((count, buffer))  # when the last frames of each connection left its buffer, a ring
@@ -164,6 +166,7 @@ class _State:
                 self.sender,
                 self.begun,
                 self.seen,
+                self.takes,
                 self.last_seen,
                 self.began,
                 self.sent_to,
@@ -192,7 +195,8 @@ class _State:
         takes = self.seen[finished] - self.begun[finished]
         self.served = self.served + np.bincount(self.sender[finished], takes, minlength=count)
         at_work = np.bincount(self.sender[current], at - self.begun[current], minlength=count)
-        return Service(self.answered, self.served, at_work.astype(np.float64))
+        self.worked = self.worked + np.bincount(self.sender[finished], self.takes[finished], minlength=count)
+        return Service(self.answered, self.served, self.worked, at_work.astype(np.float64))
 
 
 @compiled
@@ -212,6 +216,7 @@ def _send(
     sender: I64,
     begun: F64,
     seen: F64,
+    took: F64,
     last_seen: F64,
     began: F64,
     sent_to: I64,
@@ -258,6 +263,7 @@ def _send(
         back = start + takes + latency
         begun[frame] = max(now, last_seen[to])
         seen[frame] = last_seen[to] = back
+        took[frame] = takes
         merged[frame] = max(back, merged[frame - 1]) if frame > 0 else back
         sender[frame] = to
         frame += 1

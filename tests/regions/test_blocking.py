@@ -162,6 +162,17 @@ def test_half_100_times_slower_settle_also_with_little_or_noisy_data(
     assert run.throughput(SETTLED_WITHIN * period) >= 0.9 * final
 
 
+@pytest.mark.parametrize("workers", [4, 16])
+@pytest.mark.parametrize(("buffer", "latency"), [(8, 5.0), (64, 20.0)])
+def test_a_long_way_to_the_workers_is_not_taken_for_work(workers: int, buffer: int, latency: float) -> None:
+    """A fast worker with one frame in hand is busy for as long as that travels; with more, nobody notices."""
+    where = region(half(workers, 100.0), then=1, periods=DYNAMIC_PERIODS, buffer=buffer, window=4096, latency=latency)
+    run = simulate(where, BlockingRate(), periods=DYNAMIC_PERIODS)
+    total, final = best(where, DYNAMIC_PERIODS)
+    assert run.throughput() >= 0.85 * total
+    assert run.final_throughput() >= 0.95 * final
+
+
 def test_round_robin_is_at_least_10_times_slower() -> None:
     where = region(half(16, 100.0))
     plain = simulate(where, RoundRobin(), periods=STATIC_PERIODS)

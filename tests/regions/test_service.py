@@ -15,11 +15,12 @@ def test_a_frame_that_waits_behind_another_is_timed_from_when_that_is_answered()
     watch = Stopwatch(2)
     watch.sent(0, 1.0)
     watch.sent(0, 1.5)
-    watch.answered(0, 10, 3.0, more=True)
-    watch.answered(0, 10, 7.0, more=False)
+    watch.answered(0, 10, 0.5, 3.0, more=True)
+    watch.answered(0, 10, 0.5, 7.0, more=False)
     told = watch.read(9.0, 10)
     assert told.answered.tolist() == [20, 0]
     assert told.served.tolist() == [6.0, 0.0]
+    assert told.worked.tolist() == [1.0, 0.0], "by the worker's own clock"
     assert told.current.tolist() == [0.0, 0.0]
 
 
@@ -27,7 +28,7 @@ def test_idle_time_does_not_count() -> None:
     watch = Stopwatch(1)
     for at in (0.0, 10.0, 20.0):
         watch.sent(0, at)
-        watch.answered(0, 1, at + 1.0, more=False)
+        watch.answered(0, 1, 0.5, at + 1.0, more=False)
     assert watch.read(30.0, 1).served.tolist() == [3.0]
 
 
@@ -36,7 +37,7 @@ def test_what_a_connection_is_at_now_is_told_apart() -> None:
     watch.sent(0, 2.0)
     assert watch.read(2.5, 4).current.tolist() == [0.5]
     assert watch.read(2.5, 4).frame == 4
-    watch.answered(0, 4, 3.0, more=True)
+    watch.answered(0, 4, 0.5, 3.0, more=True)
     assert watch.read(3.25, 4).current.tolist() == [0.25]
 
 
@@ -46,7 +47,7 @@ def test_what_is_lost_is_not_counted() -> None:
     watch.lost(0)
     assert watch.read(5.0, 1).current.tolist() == [0.0]
     watch.sent(0, 6.0)
-    watch.answered(0, 1, 8.0, more=False)
+    watch.answered(0, 1, 0.5, 8.0, more=False)
     assert watch.read(9.0, 1).served.tolist() == [2.0]
 
 
@@ -54,7 +55,7 @@ def test_what_was_handed_out_does_not_change() -> None:
     watch = Stopwatch(1)
     watch.sent(0, 0.0)
     told = watch.read(1.0, 1)
-    watch.answered(0, 1, 2.0, more=False)
+    watch.answered(0, 1, 0.5, 2.0, more=False)
     assert (told.answered.tolist(), told.served.tolist()) == ([0], [0.0])
 
 
@@ -71,7 +72,7 @@ def test_a_worker_that_takes_its_frames_in_order_is_measured_exactly(frames: lis
     for at, answer in sorted(events):
         if answer:
             out -= 1
-            watch.answered(0, 1, at, more=out > 0)
+            watch.answered(0, 1, 0.5, at, more=out > 0)
         else:
             out += 1
             watch.sent(0, at)
@@ -86,7 +87,13 @@ def test_a_worker_that_takes_its_frames_in_order_is_measured_exactly(frames: lis
 def _sample(at: float, answered: int | None) -> Sample:
     service = None
     if answered is not None:
-        service = Service(np.array([answered, 0]), np.array([answered / 2, 0.0]), np.array([0.25, 0.0]), 8)
+        service = Service(
+            np.array([answered, 0]),
+            np.array([answered / 2, 0.0]),
+            np.array([answered / 4, 0.0]),
+            np.array([0.25, 0.0]),
+            8,
+        )
     return Sample(at, np.array([at / 10, 0.0]), np.ones(2, bool), answered, service)
 
 
@@ -97,6 +104,7 @@ def test_samples_go_on_after_others_and_back() -> None:
     assert whole.service is not None
     assert whole.service.answered.tolist() == [130, 0]
     assert whole.service.served.tolist() == [65.0, 0.0]
+    assert whole.service.worked.tolist() == [32.5, 0.0]
     assert whole.service.current.tolist() == [0.25, 0.0], "of now, not since the beginning"
     assert whole.service.frame == 8
     back = whole.since(before)

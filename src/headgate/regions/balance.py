@@ -24,22 +24,29 @@ RESOLUTION = 1000
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What each connection has done since the region began, as the region sees it: nobody asks the workers.
+    """What each connection has done since the region began.
 
-    ``answered`` counts tuples, and ``served`` is the time in seconds that the connection was at work on those: from
-    when a frame was sent, or the one before was answered. Neither falls. ``current`` is for how long it has been at
-    work on its oldest unanswered frame now, 0 where it has none; ``frame`` is how many tuples a frame has at present.
+    ``answered`` counts tuples. ``served`` is the time in seconds that the connection was at work on those as the region
+    sees it, from when a frame was sent, or the one before was answered, to its answer; ``worked`` is what the worker
+    says it took. None of them falls. ``current`` is for how long it has been at work on its oldest unanswered frame
+    now, 0 where it has none; ``frame`` is how many tuples a frame has at present.
     """
 
     answered: NDArray[np.int64]
     served: NDArray[np.float64]
+    worked: NDArray[np.float64]
     current: NDArray[np.float64]
     frame: int = 1
 
     def _moved(self, by: Service | None, sign: int) -> Service:
         if by is None:
             return self
-        return replace(self, answered=self.answered + sign * by.answered, served=self.served + sign * by.served)
+        return replace(
+            self,
+            answered=self.answered + sign * by.answered,
+            served=self.served + sign * by.served,
+            worked=self.worked + sign * by.worked,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Problem         share out an ordered parallel region's load so that no worker ho
                 at but the time for which the splitter waited for each connection and, where the transport counts, what
                 came back from each
 Inputs          one sample per period: cumulative waiting time and life per connection; how much was sent in all; how
-                much each connection answered, and for how long it was at that
+                much each connection answered, and for how long it was at that by the splitter's and its own clock
 Guarantee       weights sum to 1000 over the living and are 0 for the dead; deterministic; as long as the same live, a
                 weight falls at most to a quarter and rises at most to its double and 1 % in a period. No guarantee of
                 throughput: docs/algorithms/blocking-rate.md has figures
@@ -42,7 +42,7 @@ from headgate.errors import InputError
 from headgate.regions.allocation import select
 from headgate.regions.balance import RESOLUTION, Sample, Service, View, even, shares
 from headgate.regions.clusters import APART, clusters, pooled
-from headgate.regions.functions import FAINT, Functions
+from headgate.regions.functions import FADING, FAINT, Functions
 
 DECAY = 0.10
 """Section 5.4: how much less is believed each period of a connection that does not lead."""
@@ -180,7 +180,9 @@ class BlockingRate:
         self._sent: int | None = 0
         self._service: Service | None = None
         self._takes = np.full(connections, np.nan)
+        self._own_takes = self._takes.copy()
         self._took = np.full(connections, np.inf)
+        self._adds = np.ones(connections)
         self._use = np.ones(connections)
         self._rate: float | None = None
         self._send_cost = np.inf
@@ -197,6 +199,7 @@ class BlockingRate:
         self._pace[returned] = 1.0
         self._carried[returned] = 0.0
         self._took[returned] = np.inf
+        self._adds[returned] = 1.0
         self._alive = sample.alive.copy()
         fresh = self._share_out()
         self._rose = fresh > self._weights
@@ -226,19 +229,22 @@ class BlockingRate:
         A connection that has answered nothing tells something, too, once it is at a frame for longer than its last.
         """
         before, self._service = self._service, service
-        fresh = np.full(len(self._weights), np.nan)
-        if service is not None and lasted > 0 and self.tuning.completions and self.tuning.decay is not None:
-            answered, served, current = service.answered, service.served, service.current
-            if before is not None:
-                answered, served, current = answered - before.answered, served - before.served, current - before.current
-            came = answered > 0
-            fresh[came] = served[came] / answered[came]
-            so_far = service.current / service.frame
-            late = ~came & (so_far > self._took)
-            fresh[late] = so_far[late]
-            self._use = np.clip((served + current) / lasted, 0.0, 1.0)
-        self._takes = fresh
-        self._took = np.where(np.isfinite(fresh), fresh, self._took)
+        self._takes = np.full(len(self._weights), np.nan)
+        self._own_takes = self._takes.copy()
+        if service is None or lasted <= 0 or not self.tuning.completions or self.tuning.decay is None:
+            return
+        if before is None:
+            nothing = np.zeros(len(self._weights))
+            before = Service(np.zeros_like(service.answered), nothing, nothing, nothing)
+        answered, served = service.answered - before.answered, service.served - before.served
+        came = answered > 0
+        self._takes[came] = served[came] / answered[came]
+        self._own_takes[came] = np.minimum((service.worked - before.worked)[came] / answered[came], self._takes[came])
+        so_far = service.current / service.frame
+        late = ~came & (so_far > self._took)
+        self._takes[late] = self._own_takes[late] = so_far[late]
+        self._use = np.clip((served + service.current - before.current) / lasted, 0.0, 1.0)
+        self._took = np.where(np.isfinite(self._takes), self._takes, self._took)
 
     def _open(self, waiting: float) -> float:
         """The fraction of the period in which the splitter sent.
@@ -295,12 +301,17 @@ class BlockingRate:
         """The drag of each connection at its weight by what it answered.
 
         With t the time of a tuple on a worker and s the splitter's, a worker keeps up with a share s / t of the tuples:
-        that is its knee. Of who makes the splitter wait, idle time counts as well: it is busy but for what the order of
-        the merge keeps from it, so what it does in a period is all it can do here.
+        that is its knee. For who makes the splitter wait, t is what the region sees, and idle time counts as well: it
+        is busy but for what the order of the merge keeps from it, so what it does in a period is all it can do here.
+        For the others that would count the way there and back, which goes unnoticed where they have enough in hand: t
+        is their own, times what the connection was seen to add when it was full.
         """
-        use = np.where(leads, np.maximum(self._use, waits), 1.0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(self._weights * self._takes / (RESOLUTION * self._send_cost * use) - 1.0)
+        full = leads & (self._use >= SATURATED) & (self._own_takes > 0)
+        adds = np.divide(self._takes, self._own_takes, out=np.ones_like(self._takes), where=full)
+        self._adds += np.where(full, FADING * (adds - self._adds), DECAY * (1.0 - self._adds))
+        use = np.maximum(self._use, waits)
+        takes = np.where(leads, self._takes / np.where(use > 0, use, 1.0), self._own_takes * self._adds)
+        return np.asarray(self._weights * takes / (RESOLUTION * self._send_cost) - 1.0)
 
     def _blame(self, waits: F64, waiting: float, own: F64, drag: float) -> Bool:
         """Which connections made the splitter wait, and not only happened to be waited for.

@@ -377,7 +377,7 @@ class Pump:
                 member.failures = 0
                 self._answered[member.number] += frame.count
                 more = self._ledger.outstanding(member.number) > 0
-                self._stopwatch.answered(member.number, frame.count, now, more=more)
+                self._stopwatch.answered(member.number, frame.count, frame.nanoseconds / 1e9, now, more=more)
                 self._sizing.answered(member.number, frame.count, frame.nanoseconds / 1e9)
             elif frame.kind is not Kind.ALIVE:
                 raise FrameError.unexpected(frame.kind.name)

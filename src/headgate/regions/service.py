@@ -6,10 +6,10 @@ A connection is busy from when it is sent a frame, or has answered the one befor
     answered          1       2             3
     busy      [---1---][--2---]         [-3-]      frame 2 lay in a buffer while frame 1 was worked on
 
-The time per tuple is the worker's own plus, where it had nothing else to do, the way there and back. It is never less
-than the worker takes, so what follows from it is a capacity that the worker has for certain. Completions per busy time
-are the operational law of service demand (Denning and Buzen, 1978). Workers report nothing for it: the region is the
-splitter and the merger, and has seen both ends.
+The time per tuple is the worker's own plus, where it had nothing else in hand, the way there and back: never less than
+the worker takes. With the next frame in hand already it is what the connection can do. The worker's own time comes with
+each answer. It is never more than the connection takes. Completions per busy time are the operational law of service
+demand (Denning and Buzen, 1978).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Stopwatch:
     def __init__(self, connections: int) -> None:
         self._answered: I64 = np.zeros(connections, dtype=np.int64)
         self._served: F64 = np.zeros(connections)
+        self._worked: F64 = np.zeros(connections)
         self._since: list[float | None] = [None] * connections
 
     def sent(self, connection: int, now: float) -> None:
@@ -33,11 +34,12 @@ class Stopwatch:
         if self._since[connection] is None:
             self._since[connection] = now
 
-    def answered(self, connection: int, tuples: int, now: float, *, more: bool) -> None:
-        """It is done with its oldest frame; ``more``: it has another."""
+    def answered(self, connection: int, tuples: int, seconds: float, now: float, *, more: bool) -> None:
+        """It is done with its oldest frame, for which it says it took so long; ``more``: it has another."""
         since = self._since[connection]
         if since is not None:
             self._served[connection] += max(now - since, 0.0)
+            self._worked[connection] += seconds
             self._answered[connection] += tuples
         self._since[connection] = now if more else None
 
@@ -48,4 +50,4 @@ class Stopwatch:
     def read(self, now: float, frame: int) -> Service:
         """What there is to tell by now; ``frame`` is how many tuples a frame has."""
         current = np.array([0.0 if since is None else max(now - since, 0.0) for since in self._since])
-        return Service(self._answered.copy(), self._served.copy(), current, frame)
+        return Service(self._answered.copy(), self._served.copy(), self._worked.copy(), current, frame)
