@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.regions import Balancer, BlockingRate, Counters, Progress, Region, RoundRobin, Sample, View, tcp
-from headgate.regions.balance import even, shares
+from headgate.regions.balance import Service, even, shares
 from headgate.regions.greeting import Role
 from headgate.regions.processes import Process
 from regions_work import WORKER, Work
@@ -26,7 +26,9 @@ from regions_work import WORKER, Work
 if TYPE_CHECKING:
     import socket
 
-ORACLE, STATIC, ADAPTIVE, ROBIN = "Oracle*", "LB-static", "LB-adaptive", "RR"
+ORACLE, STATIC, WAITS, ADAPTIVE, ROBIN = "Oracle*", "LB-static", "LB-waits", "LB-adaptive", "RR"
+"""The alternatives of section 6. LB-waits is adaptive and goes by waits alone, as the paper's does; LB-adaptive is what
+regions do where nothing else is asked for."""
 
 LAST = 0.25
 """The last quarter of the items is what the final throughput is taken over."""
@@ -94,21 +96,18 @@ class Gate:
     def __init__(self, inner: Balancer) -> None:
         self._inner = inner
         self.opened = threading.Event()
-        self._at = 0.0
-        self._sent = 0
+        self._from: Sample | None = None
 
     def start(self, connections: int) -> NDArray[np.int64]:
         """What the balancer behind it starts with."""
-        self._blocked = np.zeros(connections)
         return self._inner.start(connections)
 
     def observe(self, sample: Sample) -> NDArray[np.int64]:
         """Even weights until everybody is there, then what the balancer behind it says."""
-        if self.opened.is_set():
-            sent = None if sample.sent is None else sample.sent - self._sent
-            return self._inner.observe(Sample(sample.at - self._at, sample.blocked - self._blocked, sample.alive, sent))
+        if self._from is not None:
+            return self._inner.observe(sample.since(self._from))
         if sample.alive.all():
-            self._at, self._blocked, self._sent = sample.at, sample.blocked.copy(), sample.sent or 0
+            self._from = sample
             self.opened.set()
             return self._inner.view().weights
         return even(sample.alive)
@@ -120,7 +119,7 @@ class Gate:
     @property
     def at(self) -> float:
         """When it was opened, in seconds since the region began."""
-        return self._at
+        return self._from.at if self._from is not None else 0.0
 
 
 @dataclass(slots=True)
@@ -184,10 +183,11 @@ class Setting:
         return Oracle(speeds, None if self.work.until is None else [1.0] * self.workers)
 
     def balancers(self) -> dict[str, Callable[[], Balancer]]:
-        """The four alternatives of section 6."""
+        """The alternatives of section 6."""
         return {
             ORACLE: self.oracle,
             STATIC: lambda: BlockingRate(decay=None),
+            WAITS: lambda: BlockingRate(completions=False),
             ADAPTIVE: BlockingRate,
             ROBIN: RoundRobin,
         }
@@ -266,9 +266,10 @@ def items_for(seconds: float, cost: float, slowdowns: Sequence[float], *, leaves
 
 def warm() -> None:
     """Have everything compiled and loaded that the first sample of a balancer would otherwise wait for."""
-    for count in (2, 20):
+    for count in (2, 20, 40):
         balancer = BlockingRate()
         balancer.start(count)
         for at in range(1, 4):
             blocked = np.linspace(0.1, 0.5, count) * at
-            balancer.observe(Sample(float(at), blocked, np.ones(count, dtype=np.bool_), 100 * at))
+            service = Service(np.full(count, 10 * at), blocked, blocked, np.zeros(count))
+            balancer.observe(Sample(float(at), blocked, np.ones(count, dtype=np.bool_), 100 * at, service))

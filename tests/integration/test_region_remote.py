@@ -161,6 +161,93 @@ def test_a_remote_worker_that_is_stopped_is_left_alone_until_it_answers(start: C
     assert found == [x * x for x in range(1_000)]
 
 
+class Wire:
+    """A network between a region and a worker: it can be cut, so that nothing arrives and nobody is told."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._whole = port, threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.mend()
+
+    def __enter__(self) -> Wire:
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.mend()
+        for sock in (self._listener, *self._sockets):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        for sock in (self._listener, *self._sockets):
+            sock.close()
+
+    def cut(self) -> None:
+        self._whole.clear()
+
+    def mend(self) -> None:
+        self._whole.set()
+
+    def _start(self, target: Callable[..., None], *arguments: socket.socket) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                self._sockets.append(near)
+                self._whole.wait()
+                far = socket.create_connection(("127.0.0.1", self._port))
+                self._sockets.append(far)
+                self._start(self._carry, near, far)
+                self._start(self._carry, far, near)
+
+    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                self._whole.wait()
+                target.sendall(data)
+            self._whole.wait()
+            target.shutdown(socket.SHUT_WR)
+
+
+def test_a_network_that_is_cut_in_silence_loses_and_doubles_nothing(start: Callable[..., Remote]) -> None:
+    near, far = start(), start()
+    seen: list[Progress] = []
+    options = {"secret": SECRET, "period": 0.1, "hang": 1.0, "listener": seen.append}
+    with Wire(far.port) as wire, Region(labour.slow_square, [near.address, wire.address], **options) as region:
+        stream = region.run(itertools.count())
+        position = 0
+
+        def read_until(reached: Callable[[], bool]) -> None:
+            nonlocal position
+            while not reached():
+                assert next(stream) == position**2
+                position += 1
+                assert position < 50_000
+
+        read_until(lambda: position >= 50 and region.counters().answered[1] > 0)
+        assert region.counters().resent == 0
+        wire.cut()
+        read_until(lambda: seen[-1].alive.tolist() == [True, False])
+        assert "no sign of life for 1 seconds" in (seen[-1].troubles[1] or "")
+        assert region.counters().resent > 0, "what was on its way went to the other worker"
+        away = position
+        read_until(lambda: position >= away + 200)
+        assert not seen[-1].alive[1], "a cut wire greets nobody"
+        wire.mend()
+        read_until(lambda: bool(seen[-1].alive.all()) and seen[-1].counters.restarts[1] == 1)
+        answered = region.counters().answered[1]
+        read_until(lambda: region.counters().answered[1] > answered)
+        stream.close()
+
+
 def test_no_worker_within_the_deadline_says_how_far_it_came(start: Callable[..., Remote]) -> None:
     remote = start()
     found: list[int] = []

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headgate.arrays import F64, I64, compiled
-from headgate.regions.balance import Balancer, Sample
+from headgate.regions.balance import Balancer, Sample, Service
 from headgate.regions.turns import turn
 
 FOREVER = float("inf")
@@ -31,6 +31,8 @@ class Region:
     window: int = 1024
     sending: float = 0.01
     """What the splitter takes for a frame."""
+    latency: float = 0.0
+    """What a frame takes from the splitter to a worker, and a result back to the merger."""
     period: float = 100.0
     """The time between two samples."""
     jitter: float = 0.0
@@ -95,7 +97,8 @@ def simulate(
         if done and (periods or state.time <= at):
             break
         alive = np.array(region.alive(at)) if region.alive else np.ones(count, dtype=np.bool_)
-        weights = balancer.observe(Sample(at, cumulative, alive, state.sent if counts else None))
+        told = (state.sent, state.take_service(at)) if counts else (None, None)
+        weights = balancer.observe(Sample(at, cumulative, alive, *told))
         history.append(weights)
         if keep_clusters:
             clusters.append(balancer.view().clusters)
@@ -112,6 +115,15 @@ class _State:
 
     def __init__(self, count: int, most: int, buffer: int, seed: int) -> None:
         self.merged = np.empty(most)
+        self.begun = np.empty(most)  # when each frame was its worker's oldest, and when its result was seen
+        self.seen = np.empty(most)
+        self.out: I64 = np.zeros(0, dtype=np.int64)  # frames that were not answered at the last sample
+        self.counted = 0
+        self.answered: I64 = np.zeros(count, dtype=np.int64)
+        self.served = np.zeros(count)
+        self.worked = np.zeros(count)
+        self.takes = np.empty(most)
+        self.last_seen = np.zeros(count)
         self.sender = np.empty(most, dtype=np.int64)
         self.began = np.zeros((count, buffer))  # when the last frames of each connection left its buffer, a ring
         self.sent_to = np.zeros(count, dtype=np.int64)
@@ -147,10 +159,15 @@ class _State:
                 region.sending,
                 region.window,
                 region.jitter,
+                region.latency,
                 self.scalars,
                 self.counters,
                 self.merged,
                 self.sender,
+                self.begun,
+                self.seen,
+                self.takes,
+                self.last_seen,
                 self.began,
                 self.sent_to,
                 self.free_at,
@@ -166,6 +183,21 @@ class _State:
         self.charges = [(np.maximum(begin[later], at), end[later], whose[later])]
         return blocked
 
+    def take_service(self, at: float) -> Service:
+        """What has been answered by then, and for how long connections were busy."""
+        frames = np.concatenate([self.out, np.arange(self.counted, self.sent)])
+        self.counted = self.sent
+        done = self.seen[frames] <= at
+        self.out = frames[~done]
+        finished, current = frames[done], self.out[self.begun[self.out] < at]
+        count = len(self.free_at)
+        self.answered = self.answered + np.bincount(self.sender[finished], minlength=count)
+        takes = self.seen[finished] - self.begun[finished]
+        self.served = self.served + np.bincount(self.sender[finished], takes, minlength=count)
+        at_work = np.bincount(self.sender[current], at - self.begun[current], minlength=count)
+        self.worked = self.worked + np.bincount(self.sender[finished], self.takes[finished], minlength=count)
+        return Service(self.answered, self.served, self.worked, at_work.astype(np.float64))
+
 
 @compiled
 def _send(
@@ -177,10 +209,15 @@ def _send(
     sending: float,
     window: int,
     jitter: float,
+    latency: float,
     scalars: F64,
     counters: I64,
     merged: F64,
     sender: I64,
+    begun: F64,
+    seen: F64,
+    took: F64,
+    last_seen: F64,
     began: F64,
     sent_to: I64,
     free_at: F64,
@@ -212,7 +249,7 @@ def _send(
             whose.append(to)
             now = began[to, slot]
         now += sending
-        start = max(now, free_at[to])
+        start = max(now + latency, free_at[to])
         phase = 0
         while phase + 1 < len(starts) and starts[phase + 1] <= start:
             phase += 1
@@ -223,7 +260,11 @@ def _send(
         began[to, slot] = start
         sent_to[to] += 1
         free_at[to] = start + takes
-        merged[frame] = max(start + takes, merged[frame - 1]) if frame > 0 else start + takes
+        back = start + takes + latency
+        begun[frame] = max(now, last_seen[to])
+        seen[frame] = last_seen[to] = back
+        took[frame] = takes
+        merged[frame] = max(back, merged[frame - 1]) if frame > 0 else back
         sender[frame] = to
         frame += 1
     scalars[0] = now

@@ -24,9 +24,9 @@ from headgate.cli.state import say
 from headgate.errors import HeadgateError, InputError
 from headgate.regions import Balancer, BlockingRate, Progress, Region, RoundRobin
 
-WORKERS, SLOWDOWN, SECONDS = 3, 100.0, 24.0
+WORKERS, SLOWDOWN, SECONDS = 3, 100.0, 18.0
 """Section 6.1 of the blocking-rate paper: three workers, one of them 100 times slower. Both runs together take about
-forty seconds."""
+half a minute."""
 
 ITEM_SECONDS = 0.001
 """What an item takes: asleep, so that any machine has enough processors."""
@@ -105,7 +105,7 @@ def region_demo(
 
     A region runs a function on several processes and keeps the results in order, so one slow worker holds up all. The
     first run shares items out evenly (round-robin), the second by blocking rate. In both, one worker is slow at first.
-    An item takes a millisecond, asleep: any machine will do. Takes about forty seconds, and needs no Spark.
+    An item takes a millisecond, asleep: any machine will do. Takes about half a minute, and needs no Spark.
 
     \b
     Examples:

@@ -120,9 +120,7 @@ class Lasting:
         return weights
 
     def observe(self, sample: Sample) -> NDArray[np.int64]:
-        before = self._before
-        sent = None if sample.sent is None else sample.sent + (before.sent or 0)
-        self._last = Sample(before.at + sample.at, before.blocked + sample.blocked, sample.alive, sent)
+        self._last = sample.after(self._before)
         return self._inside.observe(self._last)
 
     def view(self) -> View:

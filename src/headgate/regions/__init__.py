@@ -1,7 +1,7 @@
 """Ordered parallel regions: a function on many workers, results in order, load by blocking rate.
 
     pure    balance, turns, functions, allocation, clusters, blocking    who gets how much
-            frames, cargo, greeting, ledger, sizing                      what travels, and what is where
+            frames, cargo, greeting, ledger, sizing, service             what travels, what is where, how long it took
     shell   tcp, worker, listener, processes, roster, ends, pump         sockets, processes, threads
             region, ordered, options                                     what one uses
 

@@ -10,7 +10,7 @@ next one. Weights are whole units of 0.1 % (section 5.1 of the blocking-rate pap
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -23,19 +23,60 @@ RESOLUTION = 1000
 
 
 @dataclass(frozen=True, slots=True)
+class Service:
+    """What each connection has done since the region began.
+
+    ``answered`` counts tuples. ``served`` is the time in seconds that the connection was at work on those as the region
+    sees it, from when a frame was sent, or the one before was answered, to its answer; ``worked`` is what the worker
+    says it took. None of them falls. ``current`` is for how long it has been at work on its oldest unanswered frame
+    now, 0 where it has none; ``frame`` is how many tuples a frame has at present.
+    """
+
+    answered: NDArray[np.int64]
+    served: NDArray[np.float64]
+    worked: NDArray[np.float64]
+    current: NDArray[np.float64]
+    frame: int = 1
+
+    def _moved(self, by: Service | None, sign: int) -> Service:
+        if by is None:
+            return self
+        return replace(
+            self,
+            answered=self.answered + sign * by.answered,
+            served=self.served + sign * by.served,
+            worked=self.worked + sign * by.worked,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """What the transport saw by the end of one sampling period.
 
     ``at`` is the time of the sample in seconds since the region began, on a clock that never goes back. ``blocked`` is
     the time in seconds, since then too, for which the splitter could not go on because of each connection. It never
     falls. ``alive`` says which connections can be given work now. ``sent`` is how many tuples the splitter has sent
-    since then, over all connections; None where it does not count.
+    since then, over all connections, and ``service`` what came back; None where the transport does not count.
     """
 
     at: float
     blocked: NDArray[np.float64]
     alive: NDArray[np.bool_]
     sent: int | None = None
+    service: Service | None = None
+
+    def after(self, before: Sample) -> Sample:
+        """The same moment on the clock and the counts of a region that had come to ``before`` when this one began."""
+        return self._moved(before, 1)
+
+    def since(self, before: Sample) -> Sample:
+        """The same moment for a region that begins at ``before``."""
+        return self._moved(before, -1)
+
+    def _moved(self, by: Sample, sign: int) -> Sample:
+        sent = None if self.sent is None else self.sent + sign * (by.sent or 0)
+        service = None if self.service is None else self.service._moved(by.service, sign)
+        return Sample(self.at + sign * by.at, self.blocked + sign * by.blocked, self.alive, sent, service)
 
 
 @dataclass(frozen=True, slots=True)

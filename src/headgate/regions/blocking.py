@@ -1,30 +1,34 @@
-"""Blocking rate: find from the splitter's waiting alone how much each worker can take.
+"""Blocking rate: find from what the splitter sees how much each worker can take.
 
 Problem         share out an ordered parallel region's load so that no worker holds up the others, with nothing to look
-                at but the time for which the splitter waited for each connection
-Inputs          one sample per period: cumulative waiting time and life per connection, and how much was sent in all
+                at but the time for which the splitter waited for each connection and, where the transport counts, what
+                came back from each
+Inputs          one sample per period: cumulative waiting time and life per connection; how much was sent in all; how
+                much each connection answered, and for how long it was at that by the splitter's and its own clock
 Guarantee       weights sum to 1000 over the living and are 0 for the dead; deterministic; as long as the same live, a
                 weight falls at most to a quarter and rises at most to its double and 1 % in a period. No guarantee of
                 throughput: docs/algorithms/blocking-rate.md has figures
 Time, space     O(N R) a sample, R = 1000, and O(N^2); O(N R) memory
 First appeared  Schneider et al., blocking-rate, section 5 (Middleware 2016)
 Deviations      functions are of the drag b / (1 - b), a straight line beyond the knee, and one value is used at all
-                weights by that line (functions.py). A connection that did not block is at worst what the region was:
-                that bound, not 0, is what a draftee learns, so that equal workers stay equal where the paper's draft
-                leader drops to 0. Exploration scales a whole function down and takes that back when it fails, where
-                the paper wears down the data beyond the weight; it slows down where it failed and starts afresh where
-                it paid; who rests at 0 is probed now and then. Blame goes by what is known of a connection, then by
-                the clock. Clusters from 4 connections on, not from 32
-Backfires       a load that leaves is found out late where exploring failed often, at worst 32 times as late. Waits for
-                frames sent at old weights are blamed on the new ones: with buffers worth many periods of a slow
-                worker's time, its weight falls too low at first, and from 0 it may come back only with the next probe.
-                Members of a cluster that recover alone are held back by the others
+                weights by that line (functions.py). Whether there is anything to do is told by waiting alone, as in the
+                paper; but a connection that answered tells its own line by the time it took, whether it blocked or not
+                (service.py; not in the paper, whose splitter does not see answers; completions=False leaves it out).
+                One that did neither is at worst what the region was: that bound, not 0, is what a draftee learns, so
+                that equal workers stay equal where the paper's draft leader drops to 0. Exploration, for those who did
+                not answer, scales a whole function down and takes that back when it fails, where the paper wears down
+                the data beyond the weight; it slows down where it failed and starts afresh where it paid; who rests at
+                0 is probed now and then. Blame goes by what is known of a connection, then by the clock
+Backfires       a load that leaves a worker at weight 0 is found out with the next probe. Without completions: with any
+                weight late where exploring failed often, at worst 32 times as late; waits for frames sent at old
+                weights are blamed on the new ones, so that with buffers worth many periods of a slow worker's time its
+                weight falls too low at first; and members of a cluster that recover alone are held back by the others
 
 One sample goes through these steps:
 
     waits --> blame ------> learn ------> explore -------> share out
               who made      lines and     what may be      minimax over the functions (5.2),
-              the wait      bounds (5.1)  better (5.4)     of clusters where there are many (5.3)
+    answers ------------->  bounds (5.1)  better (5.4)     of clusters where there are many (5.3)
 """
 
 from __future__ import annotations
@@ -36,17 +40,21 @@ import numpy as np
 from headgate.arrays import F64, I64, Bool
 from headgate.errors import InputError
 from headgate.regions.allocation import select
-from headgate.regions.balance import RESOLUTION, Sample, View, even, shares
+from headgate.regions.balance import RESOLUTION, Sample, Service, View, even, shares
 from headgate.regions.clusters import APART, clusters, pooled
-from headgate.regions.functions import FAINT, Functions
+from headgate.regions.functions import FADING, FAINT, Functions
 
 DECAY = 0.10
 """Section 5.4: how much less is believed each period of a connection that does not lead."""
 
-POOLING = 4
-"""From so many connections on, those that are alike learn together. Section 6.6 has 32. Where half are 100 times slower
-it is what makes slow workers explore together rather than one after the other, each at the cost of all: eight workers
-settle in 15 periods rather than in 30 to 50."""
+POOLING = 32
+"""From so many connections on, those that are alike learn together (section 6.6). Where completions are known, every
+connection that works tells of itself, and pooling fewer only levels out what differs by less than half: of eight
+workers between 1 and 2 in speed it costs 7 to 28 percent."""
+
+POOLING_BLIND = 4
+"""The same where completions are not known. Then it is what makes slow workers explore together rather than one after
+the other, each at the cost of all: eight workers, four of them slow, settle in 15 periods rather than in 30 to 50."""
 
 FALL = 4
 """A weight falls at most to this part of itself in a period: one odd sample cannot take a worker out, and a worker that
@@ -80,6 +88,13 @@ may change within a period (figure 5d)."""
 OWN = 0.7
 """A connection is blamed only where at least this much of the region's drag is its own (see ``_own_drag``)."""
 
+SATURATED = 0.9
+"""A connection that is at work for this part of a period is taken to do what it can. The rest is the way to it and back
+and what its times vary by."""
+
+LONGEST = 0.95
+"""Where nobody is saturated, all are blamed whose frames were waited for this much of the longest (by own drag)."""
+
 BURST = 4.0
 """Waits per frame of a connection up to so many times another's are a matter of drafting, not of bursts: equal workers
 share the waiting unevenly, but seldom by more."""
@@ -110,13 +125,19 @@ TRY = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """How a :class:`BlockingRate` works. ``decay`` None never explores again what it has measured (LB-static)."""
+    """How a :class:`BlockingRate` works.
+
+    ``decay`` None goes by waits alone and never explores again what it has measured (LB-static). ``completions`` False
+    goes by waits alone, too, and explores (LB-adaptive as the paper has it). ``pooling`` None: :data:`POOLING` or
+    :data:`POOLING_BLIND`, as the case may be.
+    """
 
     decay: float | None = DECAY
     fall: int = FALL
     rise: int = RISE
-    pooling: int = POOLING
+    pooling: int | None = None
     apart: float = APART
+    completions: bool = True
 
     def __post_init__(self) -> None:
         if self.decay is not None and not 0 < self.decay < 1:
@@ -139,10 +160,11 @@ class BlockingRate:
         decay: float | None = DECAY,
         fall: int = FALL,
         rise: int = RISE,
-        pooling: int = POOLING,
+        pooling: int | None = None,
         apart: float = APART,
+        completions: bool = True,
     ) -> None:
-        self.tuning = Tuning(decay=decay, fall=fall, rise=rise, pooling=pooling, apart=apart)
+        self.tuning = Tuning(decay=decay, fall=fall, rise=rise, pooling=pooling, apart=apart, completions=completions)
 
     def start(self, connections: int) -> I64:
         self._functions = Functions(connections)
@@ -156,6 +178,12 @@ class BlockingRate:
         self._blocked = np.zeros(connections)
         self._at = 0.0
         self._sent: int | None = 0
+        self._service: Service | None = None
+        self._takes = np.full(connections, np.nan)
+        self._own_takes = self._takes.copy()
+        self._took = np.full(connections, np.inf)
+        self._adds = np.ones(connections)
+        self._use = np.ones(connections)
         self._rate: float | None = None
         self._send_cost = np.inf
         self._drag = 0.0
@@ -170,6 +198,8 @@ class BlockingRate:
         self._functions.forget(returned)
         self._pace[returned] = 1.0
         self._carried[returned] = 0.0
+        self._took[returned] = np.inf
+        self._adds[returned] = 1.0
         self._alive = sample.alive.copy()
         fresh = self._share_out()
         self._rose = fresh > self._weights
@@ -184,6 +214,7 @@ class BlockingRate:
         lasted = sample.at - self._at
         waited = np.maximum(sample.blocked - self._blocked, 0.0)
         before, self._sent = self._sent, sample.sent
+        self._time(sample.service, lasted)
         self._at, self._blocked = sample.at, sample.blocked.copy()
         if lasted <= 0:
             return None
@@ -191,6 +222,29 @@ class BlockingRate:
         if sample.sent is not None and before is not None:
             self._rate = max(sample.sent - before, 1) / lasted
         return self._rates
+
+    def _time(self, service: Service | None, lasted: float) -> None:
+        """What a tuple takes on each connection by what came back in the period, and for what part of it each worked.
+
+        A connection that has answered nothing tells something, too, once it is at a frame for longer than its last.
+        """
+        before, self._service = self._service, service
+        self._takes = np.full(len(self._weights), np.nan)
+        self._own_takes = self._takes.copy()
+        if service is None or lasted <= 0 or not self.tuning.completions or self.tuning.decay is None:
+            return
+        if before is None:
+            nothing = np.zeros(len(self._weights))
+            before = Service(np.zeros_like(service.answered), nothing, nothing, nothing)
+        answered, served = service.answered - before.answered, service.served - before.served
+        came = answered > 0
+        self._takes[came] = served[came] / answered[came]
+        self._own_takes[came] = np.minimum((service.worked - before.worked)[came] / answered[came], self._takes[came])
+        so_far = service.current / service.frame
+        late = ~came & (so_far > self._took)
+        self._takes[late] = self._own_takes[late] = so_far[late]
+        self._use = np.clip((served + service.current - before.current) / lasted, 0.0, 1.0)
+        self._took = np.where(np.isfinite(self._takes), self._takes, self._took)
 
     def _open(self, waiting: float) -> float:
         """The fraction of the period in which the splitter sent.
@@ -226,8 +280,11 @@ class BlockingRate:
         follows = working & ~leads
         share = np.where(leads, waits, 0.0)
         share /= max(float(share.sum()), LEAST_OPEN)
-        functions.measure(leads, weights, own, share)
-        functions.bound(follows, weights, drag)
+        told = working & np.isfinite(self._takes) & (self._send_cost < np.inf)
+        own = np.where(told, self._served_drag(leads, waits), own)
+        functions.measure(leads | told, weights, own, share)
+        functions.bound(follows & ~told, weights, drag)
+        functions.hope[told] = 1.0
 
         carried = weights * is_open
         paid = follows & (carried > PAID * self._carried)
@@ -238,15 +295,37 @@ class BlockingRate:
         if drag >= BETTER * self._drag:
             functions.hope[follows & self._rose & ~paid] = 1.0
         self._drag = drag
-        self._explore(share)
+        self._explore(np.where(told, 1.0, share))
+
+    def _served_drag(self, leads: Bool, waits: F64) -> F64:
+        """The drag of each connection at its weight by what it answered.
+
+        With t the time of a tuple on a worker and s the splitter's, a worker keeps up with a share s / t of the tuples:
+        that is its knee. For who makes the splitter wait, t is what the region sees, and idle time counts as well: it
+        is busy but for what the order of the merge keeps from it, so what it does in a period is all it can do here.
+        For the others that would count the way there and back, which goes unnoticed where they have enough in hand: t
+        is their own, times what the connection was seen to add when it was full.
+        """
+        full = leads & (self._use >= SATURATED) & (self._own_takes > 0)
+        adds = np.divide(self._takes, self._own_takes, out=np.ones_like(self._takes), where=full)
+        self._adds += np.where(full, FADING * (adds - self._adds), DECAY * (1.0 - self._adds))
+        use = np.maximum(self._use, waits)
+        takes = np.where(leads, self._takes / np.where(use > 0, use, 1.0), self._own_takes * self._adds)
+        return np.asarray(self._weights * takes / (RESOLUTION * self._send_cost) - 1.0)
 
     def _blame(self, waits: F64, waiting: float, own: F64, drag: float) -> Bool:
         """Which connections made the splitter wait, and not only happened to be waited for.
 
         Where some of those waited for may have this drag by what is known of them, the others are not to blame: a
         connection that has given up weight does not slow down the region more than before.
+
+        Where the splitter waits though nobody is at work all the time, it is the order of the merge that holds it up:
+        a frame that takes longer than the others need to fill the window. Then those are to blame whose frames were
+        waited for longest.
         """
         blamed: Bool = (waits > BLAMED * waiting) & (own >= OWN * drag)
+        if np.isfinite(self._takes).any() and self._use.max() < SATURATED:
+            return np.asarray(blamed & (own >= LONGEST * np.max(own, where=blamed, initial=0.0)), dtype=np.bool_)
         known = blamed & self._functions.may_have(self._weights, drag)
         if known.any():
             blamed = known
@@ -271,7 +350,7 @@ class BlockingRate:
         curves = self._functions.curves()
         hope, prefer = self._functions.hope, now
         self._clusters = np.arange(len(now))
-        if len(now) >= self.tuning.pooling:
+        if len(now) >= self._pooling:
             self._clusters = self._grouped(curves)
             curves = pooled(curves, self._functions.evidence + FAINT, self._clusters)
             sizes = np.bincount(self._clusters)
@@ -290,6 +369,12 @@ class BlockingRate:
         if least.sum() > RESOLUTION:  # more connections than units
             least = np.zeros_like(least)
         return select(curves * hope[:, None], RESOLUTION, least, most, prefer)
+
+    @property
+    def _pooling(self) -> int:
+        if self.tuning.pooling is not None:
+            return self.tuning.pooling
+        return POOLING if np.isfinite(self._took).any() else POOLING_BLIND
 
     def _grouped(self, curves: F64) -> I64:
         """Clusters of the connections that were measured; the others, of which only bounds are known, are one more."""

@@ -30,6 +30,7 @@ from headgate.regions.ledger import Entry, Ledger
 from headgate.regions.options import LEAST_WINDOW, Counters, Options, Progress
 from headgate.regions.processes import GRACE, LAST_BREATH
 from headgate.regions.roster import Member, Roster, State
+from headgate.regions.service import Stopwatch
 from headgate.regions.sizing import Sizing
 from headgate.regions.turns import Turns
 
@@ -66,6 +67,7 @@ class Pump:
         self._blocked = np.zeros(count)
         self._sent = np.zeros(count, dtype=np.int64)
         self._answered = np.zeros(count, dtype=np.int64)
+        self._stopwatch = Stopwatch(count)
         self._rerouted = 0
         self._next: Entry | None = None
         """The frame that waits to be sent."""
@@ -204,6 +206,7 @@ class Pump:
         self._roster.lose(member, why, now)
         worked_on = self._ledger.lost(member.number)
         self._sizing.lost(member.number)
+        self._stopwatch.lost(member.number)
         if self._turn == member.number:
             self._turn = -1
         if self._charged == member.number:
@@ -335,6 +338,7 @@ class Pump:
         if accepted:
             self._ledger.sent(entry, number)
             self._sent[number] += entry.count
+            self._stopwatch.sent(number, time.monotonic())
         if not accepted or not connection.clear:
             self._epoll.modify(connection.fileno(), select.EPOLLIN | select.EPOLLOUT)
         return accepted
@@ -372,6 +376,8 @@ class Pump:
                     raise FrameError.unexpected(f"a result for tuple {frame.first}, which it does not have")
                 member.failures = 0
                 self._answered[member.number] += frame.count
+                more = self._ledger.outstanding(member.number) > 0
+                self._stopwatch.answered(member.number, frame.count, frame.nanoseconds / 1e9, now, more=more)
                 self._sizing.answered(member.number, frame.count, frame.nanoseconds / 1e9)
             elif frame.kind is not Kind.ALIVE:
                 raise FrameError.unexpected(frame.kind.name)
@@ -381,7 +387,8 @@ class Pump:
     def _sample(self, now: float) -> None:
         alive = np.array(self._roster.alive())
         sent = int(self._sent.sum())
-        self._weights = self._balancer.observe(Sample(now - self._began, self._blocked.copy(), alive, sent))
+        service = self._stopwatch.read(now, self._sizing.tuples)
+        self._weights = self._balancer.observe(Sample(now - self._began, self._blocked.copy(), alive, sent, service))
         self._reweigh()
         elapsed = now - self._sampled
         rates: NDArray[np.float64] = (self._blocked - self._sampled_blocked) / elapsed
