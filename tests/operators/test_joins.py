@@ -109,9 +109,7 @@ def test_a_left_row_without_a_partner_comes_out_once_and_at_the_right_time(drive
     # watermark                               |17 |18    a click for v2 could come up to 17
     operator = join(how="left")
     run = driver(operator)
-    assert plain(run.batch(rows(operator, [("a", 0, 1), ("a", 7, 2)], [("a", 9, 1, "x")]))) == [
-        ("a", 0, 1, 9, 1, "x")
-    ]
+    assert plain(run.batch(rows(operator, [("a", 0, 1), ("a", 7, 2)], [("a", 9, 1, "x")]))) == [("a", 0, 1, 9, 1, "x")]
     assert run.state["a"]["matched"] == [True, False]
     assert run.last.event_timer.tolist() == [18], "woken when v2 has to come out"
     assert run.batch(rows(operator), watermark=17) == []
