@@ -14,6 +14,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PRINTED = {
     "word_count": ("9600 words in 3 batches, 10 distinct", "the: "),
     "sessions": (" clicks in 4 batches: ", "watermark "),
+    "joined_streams": ("900 ads and 400 clicks in ", " pairs", " ads without a click so far, at watermark "),
     "running_statistics": ("6000 readings of ", "sensor 0: n "),
     "overlapping_windows": ("3600 loans, ", "10 minutes: ", "60 minutes: "),
     "ordered_scores": ("600 scores in 3 batches, in order", "weights of the workers at the end: ["),

@@ -27,8 +27,8 @@ When a row is dropped. ``w`` is the watermark of the batch; rows at or after ``w
     at the same time with ``=`` a partner exactly there could still come
 
 A key is woken when its last row can go, not its first, unless a left row has to come out; a key that has rows in a
-batch is tidied anyway. So a buffer may hold up to about twice what is needed, and keys are not read and written again
-for every row that ends.
+batch is tidied anyway. So a quiet key holds what it needed when it last had rows, and keys are not read and written
+again for every row that ends.
 """
 
 from __future__ import annotations
