@@ -462,7 +462,9 @@ class JobError(InputError):
 
     @classmethod
     def unions(cls, left: object, right: object) -> JobError:
-        return cls(f"streams can be joined only with equal columns, got {left} and {right}: map one of them first")
+        return cls(
+            f"a union takes streams of one job with equal columns, got {left} and {right}: map one of them first"
+        )
 
     @classmethod
     def joined_jobs(cls, left: str, right: str) -> JobError:

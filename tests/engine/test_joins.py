@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -124,6 +126,65 @@ def test_late_rows_of_either_side_go_the_way_of_the_job(engine: Any, tmp_path: P
         "views": ("a", 3, 19),
         "clicks": ("a", 5, 19),
     }
+
+
+def test_a_batch_may_be_processed_a_few_keys_at_a_time(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.engine.keyed.ROWS_PER_CALL", 3)
+    job = _job()
+    views, clicks = _both(job)
+    views.join(clicks, within=10 * MICRO, how="left").write_to(hg.sinks.memory())
+    bench = _bench(engine, tmp_path, job, slots=1)
+    model = Model(10, 10, True, 0)
+    for number in range(4):
+        seen = [(key, page, 8 * number + page) for key in KEYS for page in range(number % 3)]
+        done = [(key, 8 * number + 2 * page, page, key) for key in KEYS[1:] for page in range(2)]
+        assert _batch(bench, seen, done) == model.batch(seen, done)
+    assert _batch(bench, flush=True) == model.batch([], [], flush=True)
+    assert bench.state() == {}
+
+
+PAYLOADS: dict[str, tuple[pa.DataType, Any]] = {
+    "text": (pa.string(), "x"),
+    "decimal": (pa.decimal128(38, 2), decimal.Decimal("1.50")),
+    "instant": (pa.timestamp("us", "UTC"), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)),
+    "list": (pa.list_(pa.string()), ["a", None]),
+    "struct": (pa.struct([("a", pa.int64()), ("b", pa.list_(pa.int32()))]), {"a": 1, "b": [2]}),
+    "map": (pa.map_(pa.string(), pa.int64()), [("a", 1)]),
+    "bool": (pa.bool_(), True),
+    "date": (pa.date32(), dt.date(2026, 1, 1)),
+    "float": (pa.float64(), 0.5),
+    "bytes": (pa.binary(), b"\0x"),
+    "null": (pa.null(), None),
+}
+
+
+def test_columns_of_every_type_are_kept_in_state(engine: Any, tmp_path: Path) -> None:
+    schema = pa.schema(
+        [("k", pa.string()), ("at", pa.int64()), *((name, kind) for name, (kind, _) in PAYLOADS.items())]
+    )
+    full = {name: value for name, (_, value) in PAYLOADS.items()}
+    job = _job()
+    stream = _source(job, schema, "rows")
+    stream.key_by("k").join(stream.key_by("k"), after=50 * MICRO, how="left").write_to(hg.sinks.memory())
+    bench = _bench(engine, tmp_path, job)
+    empty = dict.fromkeys(PAYLOADS)
+    rows = [{"k": key, "at": number, **(full if number % 2 else empty)} for number in range(6) for key in "ab"]
+    for number in range(6):
+        bench.batch([row for row in rows if row["at"] == number])
+        if number == 3:
+            bench.restart()
+            bench.change(lambda assignment: control.resized(assignment, 2))
+    bench.batch([], flush=True)
+    made = [row for number in range(bench.next) for row in bench.results("output0", number)]
+    wanted = [
+        {**one, "at_right": two["at"], **{f"{name}_right": two[name] for name in PAYLOADS}}
+        for one in rows
+        for two in rows
+        if one["k"] == two["k"] and one["at"] <= two["at"]
+    ]
+    assert engine.in_order(made) == engine.in_order(wanted)
 
 
 def test_a_stream_joined_with_itself_has_every_row_as_its_own_partner(engine: Any, tmp_path: Path) -> None:
@@ -410,6 +471,9 @@ def test_streams_that_cannot_be_joined() -> None:
         "both sides of a join must be streams of one job, and these are of two, 'job' and 'other': make them from "
         "sources of one Job object"
     )
+    with pytest.raises(JobError) as refused:
+        views.join(clicks.stream, within=1)
+    assert str(refused.value) == ("the right side of a join must be a keyed stream, stream.key_by(...), got 'Stream'")
     untimed = _both(hg.Job("job"))
     with pytest.raises(JobError, match="join needs the time of each event, and the job has none"):
         untimed[0].join(untimed[1], within=1)

@@ -246,6 +246,7 @@ def test_an_operator_and_its_sides_travel() -> None:
     ("changed", "text"),
     [
         ({"how": "outer"}, 'how must be "inner" or "left", got \'outer\''),
+        ({"suffixes": ("_right",)}, "suffixes must be two texts, one per side, got ('_right',)"),
         ({"before_micros": 2**62}, f"before of a join must be at most ten thousand years, got {2**62}"),
         (
             {"right_keys": ("who", "note")},
@@ -272,7 +273,17 @@ def test_an_operator_and_its_sides_travel() -> None:
             "a column of a joined stream must be named other than the side that travels along, got '__side'",
         ),
     ],
-    ids=["how", "too long", "number of keys", "types of keys", "time as key", "no time", "names twice", "reserved"],
+    ids=[
+        "how",
+        "suffixes",
+        "too long",
+        "number of keys",
+        "types of keys",
+        "time as key",
+        "no time",
+        "names twice",
+        "reserved",
+    ],
 )
 def test_what_joins_are_refused(changed: dict[str, Any], text: str) -> None:
     made: dict[str, Any] = {

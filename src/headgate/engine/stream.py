@@ -474,6 +474,10 @@ class KeyedStream:
         are behind the watermark by up to so much, and keeps rows that much longer.
         """
         job, event_time = self.stream.job, self.stream.job.event_time
+        if not isinstance(other, KeyedStream):
+            raise JobError.option(
+                "the right side of a join", "a keyed stream, stream.key_by(...)", type(other).__name__
+            )
         if other.stream.job is not job:
             raise JobError.joined_jobs(job.name, other.stream.job.name)
         if event_time is None:

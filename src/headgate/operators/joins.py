@@ -162,6 +162,8 @@ class IntervalJoin:
     def _check(self) -> None:
         if self.how not in ("inner", "left"):
             raise JobError.option("how", '"inner" or "left"', self.how)
+        if len(self.suffixes) != 2 or not all(isinstance(suffix, str) for suffix in self.suffixes):
+            raise JobError.option("suffixes", "two texts, one per side", self.suffixes)
         spans = {"before": self.before_micros, "after": self.after_micros, "lateness": self.lateness_micros}
         for what, micros in spans.items():
             if micros > LONGEST_MICROS:
@@ -292,12 +294,15 @@ class IntervalJoin:
         table = pa.concat_tables([old.rename_columns(names), new]).combine_chunks()
         owner = np.concatenate([old_owner, of_row[mine]])
         times = instants(table.column(self.time))
-        there = np.asarray(pc.is_valid(times)) if times.null_count else np.ones(len(owner), np.bool_)
         time = np.asarray(pc.fill_null(times, 0), dtype=np.int64)
-        order = np.lexsort((time, owner)) if len(owner) else np.empty(0, np.int64)
+        fresh = np.arange(len(old_owner), len(owner))
         timeless = np.empty(0, np.int64)
-        if not there.all():
-            order, timeless = order[there[order]], np.flatnonzero(~there)
+        if times.null_count:
+            there = np.asarray(pc.is_valid(times))
+            fresh, timeless = fresh[there[fresh]], np.flatnonzero(~there)
+        if not _ascend(owner, time, fresh):
+            fresh = fresh[np.lexsort((time[fresh], owner[fresh]))]
+        order = _merged(owner, time, len(old_owner), fresh)
         return _Buffer(table, owner, order, owner[order], time[order], order >= len(old_owner), timeless)
 
     def _had(self, given: KeyedInput, left: _Buffer) -> Bool:
@@ -390,6 +395,36 @@ def _ranges(key: I64, earliest: I64, latest: I64, other_key: I64, other_time: I6
         first[row] = low
         end[row] = high
     return first, end
+
+
+@compiled
+def _ascend(key: I64, time: I64, rows: I64) -> bool:
+    """Whether rows lie by key and time: those of a stream often come so."""
+    for at in range(1, len(rows)):
+        one, two = rows[at - 1], rows[at]
+        if key[one] > key[two] or (key[one] == key[two] and time[one] > time[two]):
+            return False
+    return True
+
+
+@compiled
+def _merged(key: I64, time: I64, old: int, fresh: I64) -> I64:
+    """The first ``old`` rows and the fresh ones, both by key and time, in one order; old ones first at one time."""
+    order = np.empty(old + len(fresh), dtype=np.int64)
+    left = 0
+    right = 0
+    for at in range(len(order)):
+        take_old = right == len(fresh)
+        if not take_old and left < old:
+            new = fresh[right]
+            take_old = key[left] < key[new] or (key[left] == key[new] and time[left] <= time[new])
+        if take_old:
+            order[at] = left
+            left += 1
+        else:
+            order[at] = fresh[right]
+            right += 1
+    return order
 
 
 @compiled
