@@ -389,6 +389,46 @@ def test_a_join_of_joined_rows_needs_lateness_for_rows_that_come_out_behind_the_
     assert bench.results("0", 3) == []
 
 
+def test_joins_by_the_same_keys_run_in_one_task(engine: Any, tmp_path: Path) -> None:
+    job = _job()
+    views, clicks = _both(job)
+    pairs = views.join(clicks, within=5 * MICRO, name="pairs")
+    again = pairs.key_by("user").join(clicks, after=3 * MICRO, lateness=5 * MICRO, suffixes=("", "_2"), name="again")
+    again.write_to(hg.sinks.memory())
+    program = job.program()
+    assert [(step.component, step.depth) for step in program.steps] == [(0, 1), (0, 1)]
+    assert any(
+        "└─ left side, in the same task, by user -> component 1: IntervalJoin 'again'" in line
+        for line in job.explain().splitlines()
+    )
+    bench = _bench(engine, tmp_path, job)
+    seen = [(key, number, 7 * number) for number in range(6) for key in KEYS]
+    done = [
+        (key, 7 * number + ahead, number, tag)
+        for number in range(6)
+        for key in KEYS
+        for ahead, tag in ((1, "x"), (3, "y"))
+    ]
+    for number in range(6):
+        mine = [row for row in seen if row[1] == number], [row for row in done if row[2] == number]
+        bench.run(_frame(bench, *mine), number)
+        if number == 2:
+            bench.change(lambda assignment: control.resized(assignment, 2))
+    bench.run(_frame(bench, [], []), 6, flush=True)
+    made = Counter(
+        (row["user"], row["at"], row["at_right"], row["at_2"])
+        for number in range(7)
+        for row in bench.results("output0", number)
+    )
+    assert made == Counter(
+        (user, at, one, two)
+        for user, _, at in seen
+        for who, one, *_ in done
+        for other, two, *_ in done
+        if user == who == other and at - 5 <= one <= at + 5 and at <= two <= at + 3
+    )
+
+
 def _unclicked(rows: pa.Table) -> Any:
     return pc.is_null(rows["tag"])
 

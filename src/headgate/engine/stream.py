@@ -216,7 +216,7 @@ class Stream:
         return Stream(self.job, nodes, schema, path=path)
 
     def _tagged(self, side: Tagged) -> Stream:
-        return self._below(lambda: Node("map", side.label, side.schema, function=side), side.schema)
+        return self._below(lambda: Node("map", side.label, side.schema, function=side, keeps=side.keeps), side.schema)
 
     def ordered_map(
         self,

@@ -84,6 +84,11 @@ class Tagged:
     def label(self) -> str:
         return "left side" if self.side == LEFT else "right side"
 
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """The key columns that have one name on both sides, and so leave as they came."""
+        return tuple(name for name in self.keys if self.source.get(name) == name)
+
     def __call__(self, rows: pa.Table) -> pa.Table:
         count = rows.num_rows
         columns = []
