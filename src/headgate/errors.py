@@ -462,7 +462,37 @@ class JobError(InputError):
 
     @classmethod
     def unions(cls, left: object, right: object) -> JobError:
-        return cls(f"streams can be joined only with equal columns, got {left} and {right}: map one of them first")
+        return cls(
+            f"a union takes streams of one job with equal columns, got {left} and {right}: map one of them first"
+        )
+
+    @classmethod
+    def joined_jobs(cls, left: str, right: str) -> JobError:
+        return cls(
+            f"both sides of a join must be streams of one job, and these are of two, {left!r} and {right!r}: make them "
+            "from sources of one Job object"
+        )
+
+    @classmethod
+    def joined_keys(cls, name: str, left: Sequence[str], right: Sequence[str]) -> JobError:
+        return cls(
+            f"both sides of the join {name!r} must have equally many key columns, which are paired by position, got "
+            f"{listing(left)} and {listing(right)}: give key_by the same number of columns"
+        )
+
+    @classmethod
+    def joined_types(cls, name: str, left: str, left_type: object, right: str, right_type: object) -> JobError:
+        return cls(
+            f"columns that the join {name!r} compares must have one type, and {left!r} is {left_type} on the left and "
+            f"{right!r} {right_type} on the right: cast one of them in a map before key_by"
+        )
+
+    @classmethod
+    def joined_twice(cls, name: str, column: str, suffixes: Sequence[str]) -> JobError:
+        return cls(
+            f"the join {name!r} would have two columns named {column!r} with the suffixes {tuple(suffixes)!r}: pass "
+            "other suffixes=, or rename a column in a map before key_by"
+        )
 
     @classmethod
     def expression(cls, what: str) -> JobError:

@@ -14,6 +14,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PRINTED = {
     "word_count": ("9600 words in 3 batches, 10 distinct", "the: "),
     "sessions": (" clicks in 4 batches: ", "watermark "),
+    "joined_streams": ("900 ads and 400 clicks in ", " pairs", " ads without a click so far, at watermark "),
     "running_statistics": ("6000 readings of ", "sensor 0: n "),
     "lending": ("component 1: op2.compute + op2 + op3, rigid, stateful, by area", "op5: 12 windows", "moved, instant"),
     "overlapping_windows": ("3600 loans, ", "10 minutes: ", "60 minutes: "),

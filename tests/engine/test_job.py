@@ -125,14 +125,14 @@ def test_a_union_feeds_one_operator_from_every_stream() -> None:
         ),
         pytest.param(
             lambda: stream().union(hg.Job("other").source(files())),
-            "streams can be joined only with equal columns, got ['word', 'at', 'v', 'f'] and ['word', 'at', 'v', 'f']: "
-            "map one of them first",
+            "a union takes streams of one job with equal columns, got ['word', 'at', 'v', 'f'] and "
+            "['word', 'at', 'v', 'f']: map one of them first",
             id="a union with another job",
         ),
         pytest.param(
             lambda: stream().union(stream().map(lambda rows: rows.select(["v"]))),
-            "streams can be joined only with equal columns, got ['word', 'at', 'v', 'f'] and ['v']: map one of them "
-            "first",
+            "a union takes streams of one job with equal columns, got ['word', 'at', 'v', 'f'] and ['v']: map one "
+            "of them first",
             id="a union of unequal columns",
         ),
         pytest.param(

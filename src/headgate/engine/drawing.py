@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headgate.engine.program import ToOperator, ToOutput
-from headgate.operators import CountAggregation, SessionAggregation
+from headgate.operators import CountAggregation, IntervalJoin, SessionAggregation, Tagged
 
 if TYPE_CHECKING:
     from headgate.engine.fusing import Fused
@@ -58,7 +58,8 @@ def _draw(
     job: Job, own: Fused, node: Node, operator: int | None, indent: str, lines: list[str], seen: set[int]
 ) -> None:
     """What lies below a node of an operator (None: of an input)."""
-    for number, branch in enumerate(node.branches):
+    for number, below_node in enumerate(node.branches):
+        branch, side = _untagged(below_node)
         last = number == len(node.branches) - 1
         mark, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
         if isinstance(branch, ToOutput):
@@ -68,11 +69,13 @@ def _draw(
             keyed = job._steps[branch.operator]
             component = own.component[branch.operator]
             if operator is not None and own.component[operator] == component:
-                way = f"in the same task, by {', '.join(keyed.keys)}"
+                way, columns = "in the same task, by", keyed.keys
             else:
-                placed_by = own.placed_by[branch.operator]
-                way = f"shuffle by {', '.join(placed_by or keyed.keys)}"
-            lines.append(f"{indent}{mark}{way} -> {_component(component, keyed)}")
+                way, columns = "shuffle by", own.placed_by[branch.operator] or keyed.keys
+            if side is not None:
+                names = dict(zip(keyed.keys, side.keys, strict=True))
+                way, columns = f"{side.label}, {way}", tuple(names[column] for column in columns)
+            lines.append(f"{indent}{mark}{way} {', '.join(columns)} -> {_component(component, keyed)}")
             if branch.operator in seen:
                 lines[-1] += " (drawn above)"
                 continue
@@ -84,9 +87,16 @@ def _draw(
             _draw(job, own, branch, operator, indent + below, lines, seen)
 
 
+def _untagged(branch: Node | ToOperator | ToOutput) -> tuple[Node | ToOperator | ToOutput, Tagged | None]:
+    """A branch, or what lies below one that only tags the rows of a side of a join, and that side."""
+    if isinstance(branch, ToOperator | ToOutput) or not isinstance(branch.function, Tagged):
+        return branch, None
+    return branch.branches[0], branch.function
+
+
 def _component(number: int, keyed: KeyedNode) -> str:
     notes = []
-    if isinstance(keyed.operator, CountAggregation | SessionAggregation):
+    if isinstance(keyed.operator, CountAggregation | IntervalJoin | SessionAggregation):
         notes.append(keyed.operator.windows)
     if keyed.combine_early:
         notes.append("combined before the shuffle")

@@ -32,7 +32,7 @@ from headgate.engine.program import (
 )
 from headgate.engine.stream import ZONE, KeyedNode, Node, Stream
 from headgate.errors import JobError
-from headgate.operators import Compute, CountAggregation, SessionAggregation, WindowedAggregation
+from headgate.operators import Compute, CountAggregation, IntervalJoin, SessionAggregation, Tagged, WindowedAggregation
 from headgate.routing import GROUPS
 from headgate.sinks import Sink
 from headgate.sources import FileSource
@@ -278,6 +278,8 @@ class Job:
                 names.update(self._steps[branch.operator].keys)
             elif isinstance(branch, Filtered):
                 names |= self._lenient(branch.branches)
+            elif isinstance(branch, Mapped) and isinstance(branch.function, Tagged):
+                names.update(branch.function.keys)  # a side of a join: the same values, under names of its own
         return frozenset(names)
 
     def _depths(self, own: Fused) -> list[int]:
@@ -299,7 +301,7 @@ class Job:
             keys = [f"{name} {operator.input_schema.field(name).type}" for name in operator.key_names]
             state = [f"{column.name} {column.type}" for column in operator.state_schema]
             told: dict[str, Any] = {"name": operator.name, "keys": keys, "state": state}
-            if isinstance(operator, CountAggregation | SessionAggregation | WindowedAggregation):
+            if isinstance(operator, CountAggregation | IntervalJoin | SessionAggregation | WindowedAggregation):
                 told["windows"] = operator.windows
             if placed_by:
                 told["placed by"] = list(placed_by)

@@ -17,15 +17,20 @@ from headgate.engine.payload import HASH
 from headgate.engine.program import REJECTED, BatchKind, FileFormat, ToOperator, ToOutput, returned_schema
 from headgate.errors import JobError, KeyTypeError
 from headgate.operators import (
+    LEFT,
+    RIGHT,
     Aggregate,
     Aggregation,
     Compute,
     Consolidate,
     CountAggregation,
     Declaration,
+    How,
+    IntervalJoin,
     KeyedOperator,
     PerKey,
     SessionAggregation,
+    Tagged,
     Vectorised,
     WindowedAggregation,
     output_columns,
@@ -211,6 +216,9 @@ class Stream:
             nodes.append(below)
         path = [*self._path, *nodes] if self._path is not None else None
         return Stream(self.job, nodes, schema, path=path)
+
+    def _tagged(self, side: Tagged) -> Stream:
+        return self._below(lambda: Node("map", side.label, side.schema, function=side, keeps=side.keeps), side.schema)
 
     def ordered_map(
         self,
@@ -445,6 +453,62 @@ class KeyedStream:
         and counts from 0 again, when it has had no rows for so long.
         """
         return WindowedStream(self, CountWindows(rows, every), ttl)
+
+    def join(
+        self,
+        other: KeyedStream,
+        *,
+        within: Duration | None = None,
+        before: Duration | None = None,
+        after: Duration | None = None,
+        how: How = "inner",
+        lateness: Duration = 0,
+        suffixes: tuple[str, str] = ("", "_right"),
+        name: str | None = None,
+    ) -> Stream:
+        """Pairs of rows of two streams of one job that have equal keys and event times near each other:
+        ``left.key_by("user").join(right.key_by("user"), within="10 minutes")``.
+
+        A left row at ``t`` matches the right rows at ``[t - before, t + after]``, both inclusive. ``within`` is both at
+        once; of ``before`` and ``after`` the one that is left out is 0. ``how="left"`` also gives the left rows that
+        match nothing, once, when the watermark says that no partner can come. Keys are paired by position.
+
+        Results have the key columns, the other left columns and the other right ones; where both sides have a column,
+        ``suffixes`` go behind its two names, save that the left event time keeps its name. ``lateness`` takes rows that
+        are behind the watermark by up to so much, and keeps rows that much longer.
+        """
+        job, event_time = self.stream.job, self.stream.job.event_time
+        if not isinstance(other, KeyedStream):
+            raise JobError.option(
+                "the right side of a join", "a keyed stream, stream.key_by(...)", type(other).__name__
+            )
+        if other.stream.job is not job:
+            raise JobError.joined_jobs(job.name, other.stream.job.name)
+        if event_time is None:
+            raise JobError.no_event_time("join")
+        if (within is None) == (before is None and after is None):
+            raise JobError.option(
+                "the bound of a join",
+                "within=, or before= and after=",
+                {"within": within, "before": before, "after": after},
+            )
+        spans = (before or 0, after or 0) if within is None else (within, within)
+        operator = IntervalJoin(
+            name or f"join{len(job._steps)}",
+            self.stream.schema,
+            other.stream.schema,
+            self.keys,
+            other.keys,
+            event_time,
+            micros_of(spans[0], "before" if within is None else "within"),
+            micros_of(spans[1], "after" if within is None else "within"),
+            how,
+            micros_of(lateness, "lateness"),
+            suffixes,
+        )
+        sides = [each.stream._tagged(operator.side(side)) for each, side in ((self, LEFT), (other, RIGHT))]
+        keyed = KeyedStream(sides[0].union(sides[1]), operator.key_names)
+        return keyed._add(operator, None, timers=True, lateness_micros=operator.lateness_micros)
 
     def _name(self, function: Callable[..., Any]) -> str:
         name = str(getattr(function, "__name__", "process"))

@@ -8,6 +8,7 @@ from headgate.operators.counts import CountAggregation
 from headgate.operators.custom import aggregate
 from headgate.operators.folds import Aggregate, Fold, Part
 from headgate.operators.grouping import Grouping, check_one_key, group_rows
+from headgate.operators.joins import LEFT, RIGHT, How, IntervalJoin, Tagged
 from headgate.operators.moments import stddev, variance
 from headgate.operators.occurrences import distinct, top_k
 from headgate.operators.ordered import collect, first, last
@@ -20,8 +21,10 @@ from headgate.operators.vectorised import Batch, Update, Vectorised
 from headgate.operators.windowed import WindowedAggregation, direct, instants, pieces_of
 
 __all__ = [
+    "LEFT",
     "NO_TIMER",
     "NO_WATERMARK",
+    "RIGHT",
     "Aggregate",
     "Aggregation",
     "Batch",
@@ -33,6 +36,8 @@ __all__ = [
     "Declaration",
     "Fold",
     "Grouping",
+    "How",
+    "IntervalJoin",
     "KeyedInput",
     "KeyedOperator",
     "KeyedOutput",
@@ -42,6 +47,7 @@ __all__ = [
     "Rows",
     "SessionAggregation",
     "StateColumns",
+    "Tagged",
     "Update",
     "Vectorised",
     "WindowedAggregation",
