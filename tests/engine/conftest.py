@@ -72,6 +72,7 @@ class Script:
     observed: list[tuple[int, Sequence[Any], Sequence[Any]]] = field(default_factory=list)
     taken: list[Verdict] = field(default_factory=list)
     told_stale: list[Verdict] = field(default_factory=list)
+    arrangements: list[tuple[str, ...]] = field(default_factory=list)
 
     def observe(self, batch: int, loads: Sequence[Any], state_bytes: Sequence[Any] = ()) -> None:
         self.observed.append((batch, loads, state_bytes))
@@ -87,6 +88,9 @@ class Script:
         version = assignment.version if self.made_for is None else self.made_for
         entry = Entry(len(self.observed), "plan", "the test wants it", details={"moved_keys": 1})
         return Verdict(len(self.observed), version, (entry,), assignment=after, split=wanted)
+
+    def rearranged(self, names: Sequence[str], combines: Sequence[bool]) -> None:
+        self.arrangements.append(tuple(names))
 
     def applied(self, verdict: Verdict) -> None:
         self.taken.append(verdict)

@@ -270,12 +270,10 @@ def test_taking_apart_and_putting_together_loses_and_doubles_nothing(
 ) -> None:
     still = engine.Bench(tmp_path_factory.mktemp("still"), _whole(*sizes), slots=1)
     moving = engine.Bench(tmp_path_factory.mktemp("moving"), _pair(*sizes, auto=False))
-    moving.driver.controller.rearranged = lambda *_: None
     moving.driver.run_tasks = engine.scrambled(seed)
     for number, (drawn, event, slot) in enumerate([*turns, ([], "", 0)]):
         if event == "restart":
             moving.restart()
-            moving.driver.controller.rearranged = lambda *_: None
             moving.driver.run_tasks = engine.scrambled(seed + number)
         elif event == "move":
             driver = moving.driver
@@ -297,7 +295,6 @@ def test_taking_apart_and_putting_together_loses_and_doubles_nothing(
 
 def test_a_pair_whose_moves_pause_too_long_is_taken_apart(engine: Any, tmp_path: Path) -> None:
     bench = engine.Bench(tmp_path, _pair(20, 10), options={"migration": "copy", "max_pause_seconds": 1e-9})
-    bench.driver.controller.rearranged = lambda *_: None
     assert bench.driver.program.depth == 1
     for number in range(6):
         _moved_everything(bench)
@@ -306,12 +303,12 @@ def test_a_pair_whose_moves_pause_too_long_is_taken_apart(engine: Any, tmp_path:
     told = [entry for entry in _journal(bench, "fused") if "details" in entry]
     assert "moves would pause it for" in told[0]["reason"]
     assert told[0]["details"]["now"] == "split"
+    assert bench.script.arrangements == [("compute", "windows")]
 
 
 def test_a_pair_that_does_not_move_is_put_together(engine: Any, tmp_path: Path) -> None:
     program = _pair(20, 10)
     bench = engine.Bench(tmp_path, program.arranged((0, 1)))
-    bench.driver.controller.rearranged = lambda *_: None
     for number in range(6):
         bench.batch(_rows(ALL * 20, 10 * number))
     assert bench.driver.program.depth == 1

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from headgate.arrays import I64, frozen_i32
+from headgate.arrays import I64
 from headgate.control import Controller, Entry, Verdict
 from headgate.engine.keyed import OperatorBatch
 from headgate.engine.migrating import Migrations, Underway, way_of
@@ -34,8 +34,8 @@ from headgate.engine.program import Program, ToOperator, ToOutput, flow, leaves
 from headgate.engine.sharing import SharingWatch
 from headgate.engine.splitting import Splitting
 from headgate.errors import CheckpointError
-from headgate.operators import NO_WATERMARK, WindowedAggregation
-from headgate.routing import SHARED, Assignment, Handover, Places, Together
+from headgate.operators import NO_WATERMARK
+from headgate.routing import SHARED, Assignment, Places, Together
 from headgate.sinks.results import Results
 from headgate.state import (
     BatchPlan,
@@ -45,7 +45,6 @@ from headgate.state import (
     Layout,
     Manifest,
     Migration,
-    astray,
     moved,
 )
 from headgate.testing import CrashPoints
@@ -176,8 +175,7 @@ class Driver:
         phases["plan"] = time.perf_counter() - mark
         self._arrange(plan.components or self._job.components)
         orders = self._orders(plan, last)
-        self._begun = self._moving(plan, orders)
-        self.migrations.underway += self._begun
+        self._begun = self.migrations.begin(plan, orders.before, last)
         mark = time.perf_counter()
         if self.regions is not None:
             frame = self.regions(frame)
@@ -188,7 +186,7 @@ class Driver:
         mark = time.perf_counter()
         reports += self._shared(orders, reports)
         manifest = self._manifest(plan, orders, reports, last)
-        manifest = replace(manifest, progress=self._followed(manifest, reports))
+        manifest = replace(manifest, progress=self.migrations.followed(manifest, reports))
         self.crash.reach("before manifest commit", number)
         self.checkpoint.commit(manifest)
         self.last = manifest
@@ -233,7 +231,7 @@ class Driver:
         shared = tuple(keys if step.splits else nothing() for keys, step in steps)
         with self._lock:
             changes, self._changes = self._changes, []
-        under_way = self._handed_over()
+        under_way = self.migrations.handed_over(last)
         for change in changes:
             changed, told = change(assignment, number)
             if changed.slots < assignment.slots and under_way:
@@ -251,7 +249,9 @@ class Driver:
                 shared = self.together.by_operator(verdict.split)
             self.controller.applied(verdict)
             entries += verdict.entries
-        assignment, handovers, told = self._migrating(number, assignment, under_way)
+        assignment, handovers, told = self.migrations.planned(
+            number, self.assignment, assignment, last, under_way, self.options.migration
+        )
         entries += told
         now = int(self.clock() * 1e6)
         if last is not None:
@@ -287,9 +287,9 @@ class Driver:
         self.program_id = f"{self.program_id.partition(' ')[0]} {components}"
         self.together = self.program.together
         self.migrations.program = self.program
-        with self._lock:
-            self._planning.clear()  # plans for other components are of no use
-        self.controller.rearranged(self.program.component_names, self.program.splitting)
+        # The controller is the planning thread's: what it still looks at comes first, and is of no use then.
+        self._planning.clear()
+        self._pool.submit(self.controller.rearranged, self.program.component_names, self.program.splitting)
 
     def arrange(self, change: Rearrange) -> None:
         """Other components from the next boundary on."""
@@ -306,102 +306,6 @@ class Driver:
             self._arrange(components)
             entries.append(replace(entry, batch=number))
         return entries
-
-    def _handed_over(self) -> tuple[Handover, ...]:
-        """The key groups that two slots still have a part of."""
-        if self.last is None or not self.last.handovers:
-            return ()
-        watermark = self.last.watermark
-        if watermark is None:
-            return self.last.handovers
-        return tuple(one for one in self.last.handovers if watermark < one.since + self._longest(one.operator))
-
-    def _longest(self, operator: int) -> int:
-        windows = self.program.steps[operator].operator
-        assert isinstance(windows, WindowedAggregation)
-        return windows.slicing.longest + windows.slicing.lateness
-
-    def _migrating(
-        self, number: int, assignment: Assignment, under_way: tuple[Handover, ...]
-    ) -> tuple[Assignment, tuple[Handover, ...], list[Entry]]:
-        """How what moves at this boundary takes its state along; what is being handed over stays until that is done."""
-        before, last = self.assignment, self.last
-        if last is None:
-            return assignment, under_way, []
-        size, entries = assignment.groups_per_operator, []
-        if under_way:
-            groups = np.array(assignment.groups)
-            for one in under_way:
-                mates = self.together.components[self.together.component(one.operator)]
-                at = np.array(mates) * size + one.group
-                if (groups[at] != before.groups[at]).any():
-                    groups[at] = before.groups[at]
-                    text = f"is still being handed over by slot {one.slot}: it stays until its windows have closed"
-                    name = self.program.steps[one.operator].operator.name
-                    entries.append(Entry(number, "refused", text, name, group=one.group))
-            if entries:
-                assignment = replace(assignment, groups=frozen_i32(groups))
-        handovers = list(under_way)
-        for operator in range(len(self.program.steps)):
-            span = slice(operator * size, (operator + 1) * size)
-            moving = np.flatnonzero(assignment.groups[span] != before.groups[span])
-            if not len(moving):
-                continue
-            state = int(last.counts[operator].bytes[moving].sum())
-            way, entry = self.migrations.entry(operator, self.options.migration, len(moving), state, number)
-            entries.append(entry)
-            if way == "smooth" and last.event_times:
-                windows = self.program.steps[operator].operator
-                assert isinstance(windows, WindowedAggregation)
-                latest = np.array([max(last.event_times.values())])
-                since = int(windows.slicing.slice_of(latest)[0]) + windows.slicing.width
-                old = before.groups[span][moving]
-                handovers += [
-                    Handover(operator, int(group), int(slot), since)
-                    for group, slot in zip(moving, old, strict=True)
-                    if slot < assignment.slots
-                ]
-        return assignment, tuple(sorted(handovers)), entries
-
-    def _moving(self, plan: BatchPlan, orders: Orders) -> list[Underway]:
-        """What begins to move with this batch."""
-        last, size = self.last, plan.assignment.groups_per_operator
-        begun = []
-        for operator in range(len(self.program.steps) if last is not None else 0):
-            span = slice(operator * size, (operator + 1) * size)
-            moving = np.flatnonzero(plan.assignment.groups[span] != orders.before.groups[span])
-            if len(moving):
-                assert last is not None
-                state = int(last.counts[operator].bytes[moving].sum())
-                way, _ = way_of(self.program, operator, plan.migration)
-                begun.append(Underway(operator, way, len(moving), state, plan.batch, plan.now))
-        return begun
-
-    def _followed(self, manifest: Manifest, reports: Iterable[Report]) -> dict[str, Any]:
-        """What the manifest says of migrations: those under way, and of those that are over a line for the journal."""
-        if not self.migrations.underway:
-            return {}
-        pauses: dict[int, float] = {}
-        copied: dict[int, int] = {}
-        for report in reports:
-            if isinstance(report, SlotReport):
-                pause = max(pauses.get(report.operator, 0.0), report.seconds.get("move", 0.0))
-                pauses[report.operator] = pause
-                copied[report.operator] = copied.get(report.operator, 0) + report.copied_bytes
-        over = self.migrations.observe(manifest.batch, manifest.now, self._left_behind(manifest), pauses, copied)
-        return {
-            "migrations": [one.to_json() for one in self.migrations.underway],
-            "journal": [entry.to_json() for entry in over],
-        }
-
-    def _left_behind(self, manifest: Manifest) -> dict[int, int]:
-        """Rows of each operator that are with a slot that does not own their place any more: the key expansion."""
-        return {
-            operator: rows
-            for operator in range(len(self.program.steps))
-            if isinstance(self.program.steps[operator].operator, WindowedAggregation)
-            and (rows := astray(manifest.layout, operator, Places(manifest.assignment, operator, nothing()).owners()))
-        }
 
     def _put_together(self, number: int) -> tuple[Assignment, list[Entry]]:
         """The assignment so far, with the operators of each component in the same slots: they were not before if the
@@ -674,7 +578,7 @@ class Driver:
             "expired_keys": sum(report.expired for report in slotted),
             "written_bytes": sum(report.written for report in slotted),
             "copied_bytes": sum(report.copied_bytes for report in slotted),
-            "left_behind_rows": sum(self._left_behind(manifest).values()),
+            "left_behind_rows": sum(self.migrations.left_behind(manifest).values()),
             "migrations": len(self.migrations.underway),
             "results": {name: len(names) for name, names in manifest.outputs.items()},
             "edges": self._edges(slotted),

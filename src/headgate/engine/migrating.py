@@ -14,14 +14,19 @@ store that every slot reads. ``copy`` is there to compare with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from headgate.arrays import I32, I64, frozen_i32
 from headgate.control import Entry
+from headgate.engine.orders import Report, SlotReport, nothing
 from headgate.engine.program import Program, ToOperator, Way, leaves
 from headgate.operators import Compute, Consolidate, WindowedAggregation
-from headgate.state import Migration
+from headgate.routing import Assignment, Handover, Places
+from headgate.state import BatchPlan, Manifest, Migration, astray
 
 
 def way_of(program: Program, operator: int, wished: Migration) -> tuple[Way, str]:
@@ -93,6 +98,102 @@ class Migrations:
         """Those that were under way when the last manifest was written."""
         return cls(program, [Underway(**fields) for fields in saved])
 
+    def handed_over(self, last: Manifest | None) -> tuple[Handover, ...]:
+        """The key groups that two slots still have a part of."""
+        if last is None or last.watermark is None:
+            return () if last is None else last.handovers
+        watermark = last.watermark
+        return tuple(one for one in last.handovers if watermark < one.since + self._longest(one.operator))
+
+    def _longest(self, operator: int) -> int:
+        windows = self._windows(operator).slicing
+        return windows.longest + windows.lateness
+
+    def _windows(self, operator: int) -> WindowedAggregation:
+        windows = self.program.steps[operator].operator
+        assert isinstance(windows, WindowedAggregation)
+        return windows
+
+    def planned(
+        self,
+        batch: int,
+        before: Assignment,
+        after: Assignment,
+        last: Manifest | None,
+        under_way: tuple[Handover, ...],
+        wished: Migration,
+    ) -> tuple[Assignment, tuple[Handover, ...], list[Entry]]:
+        """How what moves at this boundary takes its state along; what is being handed over stays until that is done."""
+        if last is None:
+            return after, under_way, []
+        after, entries = self._held(batch, before, after, under_way)
+        handovers = list(under_way)
+        for operator, moving, old in _moves(self.program, before, after):
+            state = int(last.counts[operator].bytes[moving].sum())
+            way, entry = self.entry(operator, wished, len(moving), state, batch)
+            entries.append(entry)
+            if way == "smooth" and last.event_times:
+                slicing = self._windows(operator).slicing
+                since = int(slicing.slice_of(np.array([max(last.event_times.values())]))[0]) + slicing.width
+                handovers += [
+                    Handover(operator, int(group), int(slot), since)
+                    for group, slot in zip(moving, old, strict=True)
+                    if slot < after.slots
+                ]
+        return after, tuple(sorted(handovers)), entries
+
+    def _held(
+        self, batch: int, before: Assignment, after: Assignment, under_way: tuple[Handover, ...]
+    ) -> tuple[Assignment, list[Entry]]:
+        """The assignment without moves of groups that are still being handed over, and what to say of these."""
+        size, together = after.groups_per_operator, self.program.together
+        groups, entries = np.array(after.groups), []
+        for one in under_way:
+            at = np.array(together.components[together.component(one.operator)]) * size + one.group
+            if (groups[at] != before.groups[at]).any():
+                groups[at] = before.groups[at]
+                text = f"is still being handed over by slot {one.slot}: it stays until its windows have closed"
+                name = self.program.steps[one.operator].operator.name
+                entries.append(Entry(batch, "refused", text, name, group=one.group))
+        return (replace(after, groups=frozen_i32(groups)) if entries else after), entries
+
+    def begin(self, plan: BatchPlan, before: Assignment, last: Manifest | None) -> list[Underway]:
+        """What begins to move with this batch."""
+        begun = []
+        if last is not None:
+            for operator, moving, _ in _moves(self.program, before, plan.assignment):
+                state = int(last.counts[operator].bytes[moving].sum())
+                way, _ = way_of(self.program, operator, plan.migration)
+                begun.append(Underway(operator, way, len(moving), state, plan.batch, plan.now))
+        self.underway += begun
+        return begun
+
+    def followed(self, manifest: Manifest, reports: Iterable[Report]) -> dict[str, Any]:
+        """What the manifest says of migrations: those under way, and of those that are over a line for the journal."""
+        if not self.underway:
+            return {}
+        pauses: dict[int, float] = {}
+        copied: dict[int, int] = {}
+        for report in reports:
+            if isinstance(report, SlotReport):
+                pause = max(pauses.get(report.operator, 0.0), report.seconds.get("move", 0.0))
+                pauses[report.operator] = pause
+                copied[report.operator] = copied.get(report.operator, 0) + report.copied_bytes
+        over = self.observe(manifest.batch, manifest.now, self.left_behind(manifest), pauses, copied)
+        return {
+            "migrations": [one.to_json() for one in self.underway],
+            "journal": [entry.to_json() for entry in over],
+        }
+
+    def left_behind(self, manifest: Manifest) -> dict[int, int]:
+        """Rows of each operator that are with a slot that does not own their place any more: the key expansion."""
+        return {
+            operator: rows
+            for operator, step in enumerate(self.program.steps)
+            if isinstance(step.operator, WindowedAggregation)
+            and (rows := astray(manifest.layout, operator, Places(manifest.assignment, operator, nothing()).owners()))
+        }
+
     def entry(self, operator: int, wished: Migration, groups: int, state_bytes: int, batch: int) -> tuple[Way, Entry]:
         """Key groups of an operator are to move with this batch: how, and what the journal says."""
         way, why = way_of(self.program, operator, wished)
@@ -151,6 +252,16 @@ class Migrations:
             "most_rows_left_behind": one.most_left,
         }
         return Entry(batch, "migrated", text, name, details=details)
+
+
+def _moves(program: Program, before: Assignment, after: Assignment) -> Iterator[tuple[int, I64, I32]]:
+    """Of each operator of which key groups change slot: its number, the groups, and their slots before."""
+    size = after.groups_per_operator
+    for operator in range(len(program.steps)):
+        span = slice(operator * size, (operator + 1) * size)
+        moving = np.flatnonzero(after.groups[span] != before.groups[span])
+        if len(moving):
+            yield operator, moving, before.groups[span][moving]
 
 
 def _groups(count: int) -> str:
