@@ -314,3 +314,28 @@ def test_a_pair_that_does_not_move_is_put_together(engine: Any, tmp_path: Path) 
     assert bench.driver.program.depth == 1
     (told,) = [entry for entry in _journal(bench, "fused") if entry["reason"].startswith("combined costs")]
     assert told["details"]["costs"]["combined"] < told["details"]["costs"]["split"]
+
+
+def test_a_smooth_move_is_not_for_operators_that_hand_rows_on_in_their_task(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _halves(20, 10, split=False), options={"migration": "smooth"})
+    bench.batch(_rows(ALL, 0))
+    _moved_everything(bench)
+    for at in (2, 12, 30, 60):
+        bench.batch(_rows(ALL, at))
+    assert {entry["details"]["way"] for entry in _journal(bench, "migration")} == {"manifest"}
+
+
+def test_halves_are_put_together_when_nothing_is_handed_over_any_more(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _pair(20, 10, auto=False).arranged((0, 1)), options={"migration": "smooth"})
+    bench.batch(_rows(ALL, 0))
+    _moved_everything(bench)
+    bench.batch(_rows(ALL, 2))
+    assert bench.last.handovers
+    bench.driver.arrange(lambda program: (program.put_together(program.pairs[0]), Entry(0, "fused", "now")))
+    bench.batch(_rows(ALL, 3))
+    assert bench.driver.program.depth == 2, "it waits"
+    for at in (12, 30, 60, 61):
+        bench.batch(_rows(ALL, at))
+    assert bench.driver.program.depth == 1
+    groups = bench.last.assignment.groups
+    assert (groups[:8] == groups[8:]).all()

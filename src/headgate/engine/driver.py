@@ -298,6 +298,8 @@ class Driver:
 
     def _rearranged(self, number: int) -> list[Entry]:
         """Go on with the components that somebody, or the cost model, wants."""
+        if self.migrations.handed_over(self.last):
+            return []  # two slots have a part of some key groups: first they finish
         with self._lock:
             changes, self._rearranging = self._rearranging, []
         entries = []

@@ -43,6 +43,8 @@ def way_of(program: Program, operator: int, wished: Migration) -> tuple[Way, str
     if wished == "smooth" and isinstance(step.operator, WindowedAggregation):
         if isinstance(step.operator, Consolidate) or not _fed_by_inputs(program, operator):
             return "manifest", "by reference: its rows come from another operator, and may be of any time"
+        if len(program.together.components[program.together.component(operator)]) > 1:
+            return "manifest", "by reference: the old slot could not hand results on within its component"
         return "smooth", "all its state ends with windows: the old slot finishes those that have begun"
     return "manifest", "by reference: state lies in a store that all slots read"
 
