@@ -83,7 +83,14 @@ TURNS = st.lists(
 )
 SIZES = st.sampled_from([(10, 10), (20, 10), (30, 10), (40, 5), (5, 10)])
 WAYS = st.sampled_from(
-    [("split", "auto"), ("split", "copy"), ("split", "smooth"), ("split", "manifest"), ("fused", "auto")]
+    [
+        ("split", "auto"),
+        ("split", "copy"),
+        ("split", "smooth"),
+        ("split", "manifest"),
+        ("fused", "auto"),
+        ("fused", "smooth"),
+    ]
     + [("whole", way) for way in ("auto", "smooth", "smooth", "smooth", "copy")]
 )
 
