@@ -38,7 +38,7 @@ from headgate.engine.staterows import timer as timer_of
 from headgate.operators import NO_TIMER, KeyedInput, KeyedOperator, KeyedOutput, check_one_key, group_rows
 from headgate.routing import SHARED, Places, Relocation
 from headgate.state import NEVER, Checkpoint, Ref, RunWriter, Timer, due, lookup, merge, write_delta
-from headgate.stats.loads import OperatorLoad
+from headgate.stats.loads import HEAVY_KEYS, OperatorLoad
 
 COLD_SECONDS = 1e-9
 """What a key is taken to cost at least in the first batch of a run: something, so that it counts."""
@@ -437,33 +437,20 @@ class OperatorBatch:
             ]
 
         component = self.orders.component(self.number)
-        state_bytes = np.concatenate([sizes, np.zeros(len(split[0]))])
         if not component.pinnable:
-            placing = self.step.placing(
-                touched.keys, touched.hash
-            )  # what is placed by less than the key is never split
-            return OperatorLoad.of_keys(
-                component.number,
-                self.slot,
-                busy,
-                hashes=placing,
-                tuples=counts,
-                state_bytes=state_bytes,
-                cost=costs,
-                groups=self.places.groups,
-                limit=0,
-            )
+            hashes = self.step.placing(touched.keys, touched.hash)  # what is placed by less than the key is never split
         return OperatorLoad.of_keys(
             component.number,
             self.slot,
             busy,
             hashes=hashes,
             tuples=counts,
-            state_bytes=state_bytes,
+            state_bytes=np.concatenate([sizes, np.zeros(len(split[0]))]),
             cost=costs,
             groups=self.places.groups,
-            pinned=np.union1d(pinned, self.places.shared),
-            label=label,
+            pinned=np.union1d(pinned, self.places.shared) if component.pinnable else None,
+            limit=HEAVY_KEYS if component.pinnable else 0,
+            label=label if component.pinnable else None,
         )
 
 
