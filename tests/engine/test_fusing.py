@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate import control
+from headgate.cli import inspection
 from headgate.engine.program import Input, Mapped, Program, Step, ToOperator, ToOutput
 from headgate.errors import UserFunctionError
 from headgate.operators import Aggregation, WindowedAggregation
@@ -208,3 +209,25 @@ def test_a_function_that_changes_what_its_component_is_placed_by(engine: Any, tm
     told = r"^rows that 'visits' hands to 'users' must keep the value of u that they came with, .* \{'u': '[A-Z]+'\}"
     with pytest.raises(UserFunctionError, match=told):
         bench.batch(_rows([(user, 1, 0) for user in USERS], 0))
+
+
+def test_the_state_of_a_key_that_is_placed_by_less_and_of_windows(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = engine.Bench(tmp_path, _program(True))
+    bench.batch(_rows([(user, 1, 0) for user in USERS], 0))
+    bench.batch(_rows([(user, 1, 0) for user in USERS], 1))
+    told = [
+        {"name": "visits", "keys": ["u string", "p int64"], "placed by": ["u"]},
+        {"name": "users", "keys": ["u string"]},
+        {"name": "windows", "keys": ["u string"]},
+    ]
+    monkeypatch.setattr(inspection, "operators", lambda _: told)
+    checkpoint = bench.driver.checkpoint
+    (visits,) = inspection.state_of(checkpoint, bench.last, "ann,1", "visits")
+    assert visits.state == {"n.count": 2, "v.sum": 2, "at.max": 1}
+    (users,) = inspection.state_of(checkpoint, bench.last, "ann", "users")
+    (windows,) = inspection.state_of(checkpoint, bench.last, "ann", "windows")
+    assert {visits.slot, users.slot, windows.slot} == {visits.slot}
+    assert visits.group == users.group == windows.group
+    assert sum(part["n.sum"] for part in windows.state["partials"]) == 3, "one visit, then two"

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headgate.arrays import I32
+from headgate.arrays import I32, I64
 from headgate.cli.stored import operators
 from headgate.errors import CheckpointError, InputError, StateError
 from headgate.routing import SHARED, Places, key_hash
-from headgate.state import FIRST_KEY, Checkpoint, Manifest, lookup, open_run, timer_column
+from headgate.state import FIRST_KEY, Checkpoint, Files, Manifest, Ref, lookup, open_run, timer_column
 from headgate.state.rows import TIMERS
 
 
@@ -202,16 +203,19 @@ def _state_in(
         [_typed(value, field) for value, field in zip(values, fields, strict=True)], schema=pa.schema(fields)
     )
     hashes = key_hash(*keys.columns)
+    placing = key_hash(*(keys.column(name) for name in operator.get("placed by", keys.column_names)))
     places = _places(manifest, number)
-    place = places.of(hashes)
+    place = places.of(placing)
     slot = int(places.owners()[place[0]])
+    if any(ref.run.pieces for ref in refs):
+        return _partials_of(files, refs, manifest, operator, keys, int(place[0]), hashes, slot)
     result = lookup(files, manifest.layout.refs(number, slot), schema, place, hashes, keys=keys)
     if not result.present[0]:
         return None
     row = [column[0].as_py() for column in result.table.columns]
     first_state = FIRST_KEY + len(fields)
     times = {kind: row[timer_column(kind)] for kind in TIMERS if row[timer_column(kind)] is not None}
-    group = int(_unpinned(manifest, number).of(hashes)[0])
+    group = int(_unpinned(manifest, number).of(placing)[0])
     where = f"key group {group}"
     if place[0] == places.shared_place:
         where = "split over all slots"
@@ -227,6 +231,48 @@ def _state_in(
         where=where,
         version=manifest.batch,
         times={kind: str(instant(at)) for kind, at in times.items()},
+    )
+
+
+def _partials_of(
+    files: Files,
+    refs: Sequence[Ref],
+    manifest: Manifest,
+    operator: Mapping[str, Any],
+    keys: pa.Table,
+    place: int,
+    hashes: I64,
+    slot: int,
+) -> KeyState | None:
+    """The partials of a key of a windowed operator, as they lie in runs: some slices are there several times, and what
+    was left behind by a move is with another slot."""
+    first_state = FIRST_KEY + keys.num_columns + 2
+    partials = []
+    for ref in refs:
+        run = open_run(files, ref.run)
+        if place >= run.places or not ref.places.mask(run.places)[place]:
+            continue
+        rows = run.table(int(run.offsets[place]), int(run.offsets[place + 1]))
+        for at, name in enumerate(keys.column_names):
+            rows = rows.filter(pc.equal(rows.column(FIRST_KEY + at), keys.column(name)[0]))
+        for row in rows.to_pylist():
+            values = list(row.values())
+            hop, start = values[first_state - 2 : first_state]
+            piece = "slice" if hop == -1 else f"window {hop if hop >= 0 else -2 - hop}"
+            names = list(row)[first_state:]
+            partials.append({piece: str(instant(start)), **dict(zip(names, values[first_state:], strict=True))})
+    if not partials:
+        return None
+    return KeyState(
+        operator=operator["name"],
+        key={name: keys.column(name)[0].as_py() for name in keys.column_names},
+        state={"partials": partials},
+        hash=f"{int(hashes[0]) & (2**64 - 1):016x}",
+        slot=slot,
+        group=place,
+        where=f"key group {place}",
+        version=manifest.batch,
+        times={},
     )
 
 
