@@ -75,7 +75,7 @@ TURNS = st.lists(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(turns=TURNS, early=st.booleans(), seed=st.integers(0, 99))
 def test_a_component_gives_what_its_operators_give_one_by_one(
     engine: Any, tmp_path_factory: pytest.TempPathFactory, turns: Any, early: bool, seed: int

@@ -95,7 +95,7 @@ WAYS = st.sampled_from(
 )
 
 
-@settings(max_examples=120, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=40, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(turns=TURNS, sizes=SIZES, way=WAYS, seed=st.integers(0, 99), slack=st.sampled_from([0, 8]))
 def test_windows_come_out_once_and_whole_however_their_keys_move(
     engine: Any,
@@ -265,7 +265,7 @@ def _pair(length: int, every: int, *, auto: bool = True) -> Program:
     return replace(_halves(length, every, split=False), pairs=(Pair(0, 1, auto),))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(turns=TURNS, sizes=SIZES, seed=st.integers(0, 99), when=st.lists(st.integers(0, 12), max_size=4))
 def test_taking_apart_and_putting_together_loses_and_doubles_nothing(
     engine: Any,

@@ -65,7 +65,7 @@ TURNS = st.lists(
 SIZES = st.sampled_from([((10,), 10), ((20,), 10), ((30, 10), 10), ((64,), 4), ((5,), 10)])
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(turns=TURNS, sizes=SIZES, seed=st.integers(0, 99), lateness=st.sampled_from([0, 0, 12]), way=st.booleans())
 def test_windows_are_the_same_in_either_way_and_when_it_changes(
     engine: Any,
