@@ -235,7 +235,7 @@ def test_a_network_that_is_cut_in_silence_loses_and_doubles_nothing(start: Calla
         read_until(lambda: position >= 50 and region.counters().answered[1] > 0)
         assert region.counters().resent == 0
         wire.cut()
-        read_until(lambda: seen[-1].alive.tolist() == [True, False])
+        read_until(lambda: bool(seen) and seen[-1].alive.tolist() == [True, False])
         assert "no sign of life for 1 seconds" in (seen[-1].troubles[1] or "")
         assert region.counters().resent > 0, "what was on its way went to the other worker"
         away = position
