@@ -1,6 +1,6 @@
 """blocking-rate, figures 5 and 8 to 13 and section 4.4, with real regions: processes, sockets, an ordered merge.
 
-    python benchmarks/regions_figures.py                    some twenty minutes
+    python benchmarks/regions_figures.py                    about an hour, figure 10 a third of it
     python benchmarks/regions_figures.py --figure 8 10      some of them
     python benchmarks/regions_figures.py --quick            fewer workers, shorter runs, files with -quick
 
@@ -10,17 +10,13 @@ that is busy with other things makes the ratios noisy and the seconds meaningles
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 
 from regions_depth import figure5, figure8, figure12
 from regions_reroute import section44
 from regions_runs import warm
 from regions_sweeps import figure9, figure10, figure11, figure13
-from reporting import RESULTS, Report
+from reporting import Report, run_figures
 
 FIGURES: dict[str, Callable[[bool], Report]] = {
     "8": figure8,
@@ -34,26 +30,5 @@ FIGURES: dict[str, Callable[[bool], Report]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--figure", nargs="+", choices=list(FIGURES), default=list(FIGURES))
-    parser.add_argument("--quick", action="store_true", help="a small version, for a look")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    warm()
-    for name in options.figure:
-        print(f"figure {name}", flush=True)
-        began = time.perf_counter()
-        report = FIGURES[name](options.quick)
-        if options.quick:
-            report = replace(report, name=f"{report.name}-quick")
-        path = report.write(options.out)
-        held = sum(claim.holds for claim in report.claims)
-        print(
-            f"wrote {path.name}: {held} of {len(report.claims)} claims hold, {time.perf_counter() - began:.0f} s",
-            flush=True,
-        )
-
-
 if __name__ == "__main__":
-    main()
+    run_figures(__doc__, FIGURES, warm)

@@ -7,6 +7,7 @@ it is printed only then.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 import platform
@@ -15,7 +16,7 @@ import subprocess
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -216,3 +217,30 @@ def finish(axes: Axes, *, legend: bool = True, from_zero: bool = True, **setting
         axes.set_ylim(bottom=0)
     if legend:
         axes.legend(fontsize=8)
+
+
+def run_figures(
+    what: str | None, figures: Mapping[str, Callable[[bool], Report]], before: Callable[[], None] = lambda: None
+) -> None:
+    """The command line of a benchmark with several figures: make those that were asked for, one page each.
+
+    ``figures`` are made by functions that are told whether to be quick; ``before`` is done once, before the first.
+    """
+    parser = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--figure", nargs="+", choices=list(figures), default=list(figures))
+    parser.add_argument("--quick", action="store_true", help="a small version, for a look")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    before()
+    for name in options.figure:
+        print(f"figure {name}", flush=True)
+        began = time.perf_counter()
+        report = figures[name](options.quick)
+        if options.quick:
+            report = replace(report, name=f"{report.name}-quick")
+        path = report.write(options.out)
+        held = sum(claim.holds for claim in report.claims)
+        print(
+            f"wrote {path.name}: {held} of {len(report.claims)} claims hold, {time.perf_counter() - began:.0f} s",
+            flush=True,
+        )

@@ -347,3 +347,32 @@ def test_split_keys_keep_an_operator_by_itself() -> None:
     own = job.components()
     assert own.component == (0, 1)
     assert "hot keys are split over slots" in own.reasons[0]
+
+
+def test_rates_of_a_stream_without_rows_and_of_an_unknown_one() -> None:
+    def job(rates: dict[str, dict[str, float]]) -> hg.Job:
+        made = hg.Job("rates", fusion="auto", rates=rates)
+        pairs = made.source(files(), "orders").key_by("word", "v").aggregate(n=hg.count(), name="pairs")
+        pairs.key_by("word").aggregate(n=hg.count(), name="left").write_to(hg.sinks.memory())
+        pairs.key_by("v").aggregate(n=hg.count(), name="right").write_to(hg.sinks.memory())
+        return made
+
+    assert job({"pairs": {"right": 50}}).components().component == (0, 1, 0), "nothing went to the left"
+    with pytest.raises(JobError, match=r"^rates names the operator 'rihgt', and the job has pairs, left, right"):
+        job({"pairs": {"rihgt": 50}}).components()
+
+
+def test_what_windows_cannot_be_is_refused_and_leaves_the_job_as_it_was() -> None:
+    job = hg.Job("windows", event_time="at")
+    words = job.source(files(), "orders").key_by("word")
+    for windows, how in (
+        (words.session("1 minute"), {"split": True}),
+        (words.count_window(5), {"until": "at"}),
+        (words.session("1 minute"), {"share": "per window"}),
+        (words.window("1 minute", lateness="5 seconds"), {"split": True}),
+        (words.window("1 minute"), {"split": True, "share": "auto"}),
+        (words.window("1 minute"), {"share": "never"}),
+    ):
+        with pytest.raises(JobError, match="must be"):
+            windows.aggregate(n=hg.count(), **how)
+        assert not job._steps

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
@@ -15,11 +16,14 @@ from hypothesis import strategies as st
 import headgate as hg
 from headgate import control
 from headgate.control import Entry
+from headgate.engine.orders import SlotReport
 from headgate.engine.program import Input, Pair, Program, Step, ToOperator, ToOutput
+from headgate.engine.splitting import Splitting
 from headgate.errors import JobError
-from headgate.operators import Compute, Consolidate, WindowedAggregation
+from headgate.operators import Aggregation, Compute, Consolidate, WindowedAggregation
 from headgate.routing import Assignment, Together
 from headgate.windows import Slicing, window, with_helpers
+from headgate.windows.costs import Running
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.int64())])
 KEYS = ["ann", "bob", "cid", "dan", "eve", "fay", "gus", "hal"]
@@ -346,3 +350,59 @@ def test_halves_are_put_together_when_nothing_is_handed_over_any_more(engine: An
     assert bench.driver.program.depth == 1
     groups = bench.last.assignment.groups
     assert (groups[:8] == groups[8:]).all()
+
+
+def test_a_job_that_comes_back_more_fused_waits_for_what_is_handed_over(engine: Any, tmp_path: Path) -> None:
+    whole = _whole(20, 10)
+    schema = whole.steps[0].operator.output_schema
+    running = Aggregation("running", schema, ("k",), {"windows": hg.count()})
+    program = replace(
+        whole,
+        steps=(replace(whole.steps[0], branches=(ToOperator(1),)), Step(running, 2, (ToOutput("out"),))),
+        outputs={"out": running.output_schema},
+    )
+    still = engine.Bench(tmp_path / "still", program, slots=1)
+    bench = engine.Bench(tmp_path / "moving", program, options={"migration": "smooth"})
+    times = (0, 2, 12, 30, 60, 90, 120)
+    for number, at in enumerate(times):
+        if number == 1:
+            _moved_everything(bench)
+        if number == 2:
+            assert bench.last.handovers
+            bench.program, bench.identity = program.arranged((0, 0)), "fused now"
+            bench.restart()
+            assert bench.driver.program.depth == 2, "apart as long as two slots have a part of a key group"
+        assert bench.batch(_rows(ALL, at)) == still.batch(_rows(ALL, at))
+    assert bench.driver.program.depth == 1
+    assert any("nothing is handed over any more" in entry["reason"] for entry in _journal(bench, "fused"))
+
+
+def test_every_pair_is_measured_in_every_batch() -> None:
+    first = _pair(20, 10)
+    steps = (*first.steps, *(replace(step, component=1) for step in first.steps))
+    program = replace(first, steps=steps, pairs=(Pair(0, 1, True), Pair(2, 3, True)))
+    watch = Splitting(max_pause_seconds=0.0)
+
+    def reports(paused: float) -> list[SlotReport]:
+        none = np.empty(0, dtype=np.int64)
+        return [
+            SlotReport(
+                operator,
+                0,
+                (),
+                0,
+                none.astype(np.int32),
+                none,
+                none,
+                None,
+                10,
+                10,
+                {"receive": 1e-3, "move": paused},
+                sent={operator + 1: 10},
+            )
+            for operator in (0, 2)
+        ]
+
+    assert watch.observe(program, reports(0.1), [1, 0, 1, 0], 0) == []
+    wishes = watch.observe(program, reports(0.1), [1, 0, 1, 0], 20)
+    assert [(pair.compute, running) for pair, running, _ in wishes] == [(0, Running.SPLIT), (2, Running.SPLIT)]

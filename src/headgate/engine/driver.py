@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -30,7 +29,8 @@ from headgate.engine.migrating import Migrations, Underway, way_of
 from headgate.engine.orders import Orders, OutputReport, Report, RouteReport, SlotReport, Written, nothing
 from headgate.engine.outbox import Outbox
 from headgate.engine.payload import HASH, decode
-from headgate.engine.program import Program, ToOperator, ToOutput, flow, leaves
+from headgate.engine.program import Pair, Program, ToOperator, ToOutput, flow, leaves
+from headgate.engine.progress import END_OF_INPUT, progress_of
 from headgate.engine.sharing import SharingWatch
 from headgate.engine.splitting import Splitting
 from headgate.errors import CheckpointError
@@ -48,6 +48,7 @@ from headgate.state import (
     moved,
 )
 from headgate.testing import CrashPoints
+from headgate.windows.costs import Running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,12 +57,6 @@ if TYPE_CHECKING:
 
 RETAIN_EVERY = 16
 """Batches between two clean-ups of old versions and orphans: listing directories costs more than a small batch."""
-
-END_OF_INPUT = 253_402_300_799_999_999
-"""The watermark once a static source has been read: the last instant of the year 9999, the latest a datetime can be."""
-
-FIRST_INSTANT = -62_135_596_800_000_000
-"""The beginning of the year 1, the earliest a datetime can be."""
 
 RunTasks = Callable[[Any, Orders], list[Report]]
 """Runs the tasks of a batch over a frame of rows and gives their reports: Spark does, or a test in its own process."""
@@ -94,6 +89,11 @@ Rearrange = Callable[[Program], tuple[tuple[int, ...], Entry]]
 
 Change = Callable[[Assignment, int], tuple[Assignment, list[Entry]]]
 """Something to do at the next boundary: (assignment, batch) -> (assignment, journal entries)."""
+
+
+def rearranged(pair: Pair, way: Callable[[Program, Pair], tuple[int, ...]], entry: Entry) -> Rearrange:
+    """The wish to run a compute and its consolidate in this way, and what to say of it."""
+    return lambda program: (way(program, pair), entry)
 
 
 @dataclass(slots=True)
@@ -140,6 +140,7 @@ class Driver:
         self.migrations = Migrations.restored(self.program, saved)
         self.splitting = Splitting(self.options.max_pause_seconds)
         self.per_window = frozenset(number for number, step in enumerate(self.program.steps) if step.per_window)
+        self._keep_apart_what_is_handed_over()
         self.checkpoint.retain(self.options.keep_versions)
 
     def change(self, change: Change) -> None:
@@ -201,7 +202,8 @@ class Driver:
             self.checkpoint.retain(self.options.keep_versions)
         phases["after"] = time.perf_counter() - mark
         phases["total"] = time.perf_counter() - started
-        progress = self._progress(orders, plan, manifest, reports, phases)
+        regions = [] if self.regions is None else self.regions.progress
+        progress = progress_of(self.program, orders, plan, manifest, reports, phases, self.migrations, regions)
         self.checkpoint.write_progress(number, progress)
         self.on_progress(progress)
 
@@ -290,6 +292,20 @@ class Driver:
         # The controller is the planning thread's: what it still looks at comes first, and is of no use then.
         self._planning.clear()
         self._pool.submit(self.controller.rearranged, self.program.component_names, self.program.splitting)
+
+    def _keep_apart_what_is_handed_over(self) -> None:
+        """A job that was started again with more fused than before runs apart until two slots no longer have a part of
+        the same key groups: the old one could not hand results on within a task."""
+        handed = {one.operator for one in self.migrations.handed_over(self.last)}
+        fused = [members for members in self.together.components if len(members) > 1 and handed.intersection(members)]
+        if not fused:
+            return
+        wanted = self.program.components
+        apart = list(wanted)
+        for member in (member for members in fused for member in members):
+            apart[member] = len(apart) + member
+        self._arrange(self.program.arranged(apart).components)
+        self.arrange(lambda _: (wanted, Entry(0, "fused", "nothing is handed over any more: fused as the job says")))
 
     def arrange(self, change: Rearrange) -> None:
         """Other components from the next boundary on."""
@@ -526,94 +542,7 @@ class Driver:
         for one in self._begun:
             groups[one.operator] += one.groups
         slotted = [report for report in reports if isinstance(report, SlotReport)]
-        wanted = self.splitting.observe(self.program, slotted, groups.tolist(), manifest.watermark)
-        if wanted is not None:
-            self.arrange(lambda _: wanted)
-
-    def _progress(
-        self,
-        orders: Orders,
-        plan: BatchPlan,
-        manifest: Manifest,
-        reports: Sequence[Report],
-        phases: Mapping[str, float],
-    ) -> dict[str, Any]:
-        slots = plan.assignment.slots
-        seconds, rows = np.zeros(slots), np.zeros(slots, dtype=np.int64)
-        routed = [report for report in reports if isinstance(report, RouteReport)]
-        slotted = [report for report in reports if isinstance(report, SlotReport)]
-        for report in slotted:
-            if report.slot != SHARED:
-                seconds[report.slot] += sum(report.seconds.values())
-                rows[report.slot] += report.tuples
-        mean = float(seconds.mean()) if len(seconds) else 0.0
-        row_mean = float(rows.mean()) if len(rows) else 0.0
-        moving = [orders.relocation(number) for number in range(len(self.program.steps))]
-        moved_keys = sum(int(np.count_nonzero(keys.source != keys.target)) for keys in moving)
-        moved_groups = int(np.count_nonzero(orders.before.groups != plan.assignment.groups))
-        return {
-            "job": self.program.name,
-            "batch": plan.batch,
-            "timestamp": datetime.fromtimestamp(plan.now / 1e6, UTC).isoformat(),
-            "rows": sum(sum(report.rows.values()) for report in routed),
-            "inputs": _added(report.rows for report in routed),
-            "seconds": {name: round(value, 6) for name, value in phases.items()},
-            "route_seconds": sum(report.seconds for report in routed),
-            "slots": slots,
-            "slot_seconds": [round(float(value), 6) for value in seconds],
-            "slot_rows": rows.tolist(),
-            "skew": float(seconds.max() / mean) if mean > 0 else 1.0,
-            "row_skew": float(rows.max() / row_mean) if row_mean > 0 else 1.0,
-            "theta_max": float(np.abs(seconds / mean - 1).max()) if mean > 0 else 0.0,
-            "state_rows": sum(int(count.rows.sum()) for count in manifest.counts),
-            "state_bytes": sum(int(count.bytes.sum()) for count in manifest.counts),
-            "moves": moved_keys + moved_groups,
-            "moved_keys": moved_keys,
-            "moved_groups": moved_groups,
-            "decisions": [_said(entry) for entry in plan.decisions if entry.get("kind") not in ("move", "refused")],
-            "assignment_version": plan.assignment.version,
-            "table_size": len(plan.assignment.pins),
-            "split_keys": sum(len(keys) for keys in plan.shared),
-            "late_rows": sum(report.late for report in routed),
-            "rejected_rows": sum(report.rejected for report in reports if not isinstance(report, SlotReport)),
-            "timers_fired": sum(report.fired for report in slotted),
-            "expired_keys": sum(report.expired for report in slotted),
-            "written_bytes": sum(report.written for report in slotted),
-            "copied_bytes": sum(report.copied_bytes for report in slotted),
-            "left_behind_rows": sum(self.migrations.left_behind(manifest).values()),
-            "migrations": len(self.migrations.underway),
-            "results": {name: len(names) for name, names in manifest.outputs.items()},
-            "edges": self._edges(slotted),
-            "regions": [] if self.regions is None else self.regions.progress,
-            "watermark": _instant(plan.watermark),
-            "watermark_micros": None if plan.watermark == END_OF_INPUT else plan.watermark,
-        }
-
-    def _edges(self, reports: Iterable[SlotReport]) -> dict[str, dict[str, int]]:
-        """Rows from one keyed operator to another, by their names."""
-        names = [step.operator.name for step in self.program.steps]
-        edges: dict[str, dict[str, int]] = {}
-        for report in reports:
-            for target, rows in report.sent.items():
-                below = edges.setdefault(names[report.operator], {})
-                below[names[target]] = below.get(names[target], 0) + rows
-        return edges
-
-
-def _instant(micros: int | None) -> str | None:
-    """A time as text; None for none, and where no datetime can say it: before the year 1, at the end of the input."""
-    if micros is None or not FIRST_INSTANT <= micros < END_OF_INPUT:
-        return None
-    return datetime.fromtimestamp(micros / 1e6, UTC).isoformat()
-
-
-def _said(entry: Mapping[str, Any]) -> str:
-    return Entry.from_json(entry).describe()
-
-
-def _added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for part in parts:
-        for name, value in part.items():
-            total[name] = total.get(name, 0) + value
-    return total
+        wishes = self.splitting.observe(self.program, slotted, groups.tolist(), manifest.watermark)
+        for pair, running, entry in wishes:
+            way = Program.taken_apart if running is Running.SPLIT else Program.put_together
+            self.arrange(rearranged(pair, way, entry))

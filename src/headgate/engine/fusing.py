@@ -1,13 +1,14 @@
 """Which keyed operators of a job run in one slot task: the job as a topology, fused, and what tasks need to know of it.
 
-    way           what may be one component
-    "same keys"   operators whose keys are the same columns: nothing is given up, a shuffle is saved
+    extent        what may be one component
+    "same keys"   operators whose keys are the same columns: as many places as before, and a shuffle less
     "auto"        all that have a column of their keys in common (enorm, algorithm 1): fewest shuffles, but a component
                   is placed by the common columns only, and its keys cannot be pinned one by one
     "off"         what was fused by hand, and nothing else
 
-"same keys" is the default because a component that is placed by fewer columns spreads worse: fusing (country, user)
-with country leaves as many places as there are countries, and the largest of them in one slot.
+A component can pin keys one by one only if all its operators can: none has windows of time, and all name their key
+columns in the same order. "same keys" is the default because a component that is placed by fewer columns spreads worse:
+fusing (country, user) with country leaves as many places as there are countries, and the largest of them in one slot.
 
 Rows stay where they are only if the columns that a component is placed by reach the next operator unchanged. Aggregates
 pass their key on. Of a Python function nobody knows, unless ``keeps=`` says so; what it says is checked on every row.
@@ -21,6 +22,7 @@ from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Literal
 
 from headgate.engine.program import ToOperator, ToOutput
+from headgate.errors import JobError
 from headgate.operators import (
     Compute,
     Consolidate,
@@ -35,10 +37,10 @@ from headgate.topology import ALL, Edge, Fusion, Kind, Operator, Topology, fuse
 if TYPE_CHECKING:
     from headgate.engine.stream import KeyedNode, Node
 
-Way = Literal["same keys", "auto", "off"]
+Extent = Literal["same keys", "auto", "off"]
 """How much is fused without being asked for."""
 
-WAYS: tuple[Way, ...] = ("same keys", "auto", "off")
+EXTENTS: tuple[Extent, ...] = ("same keys", "auto", "off")
 
 Rates = Mapping[str, Mapping[str, float]]
 """Rows from one keyed operator to another, by their names: as ``progress()["edges"]`` has them."""
@@ -58,7 +60,7 @@ class Fused:
 def fused(
     name: str,
     steps: list[KeyedNode],
-    way: Way,
+    way: Extent,
     together: Iterable[tuple[str, ...]] = (),
     apart: Iterable[tuple[str, str]] = (),
     rates: Rates | None = None,
@@ -102,7 +104,7 @@ def _with_maps(wish: frozenset[str], steps: list[KeyedNode]) -> frozenset[str]:
     return wish.union(between)
 
 
-def _reasons(steps: list[KeyedNode], fusion: Fusion, way: Way) -> Iterator[str]:
+def _reasons(steps: list[KeyedNode], fusion: Fusion, way: Extent) -> Iterator[str]:
     for source in steps:
         for between, number in _paths(source.node):
             target = steps[number]
@@ -141,14 +143,14 @@ def _may(one: KeyedNode, other: KeyedNode) -> bool:
     return all(schemas[0].field(column).type == schemas[1].field(column).type for column in common)
 
 
-def _free(one: KeyedNode, other: KeyedNode, way: Way) -> bool:
+def _free(one: KeyedNode, other: KeyedNode, way: Extent) -> bool:
     """Whether two operators may be fused without being asked for."""
     return way == "auto" or (way == "same keys" and set(one.keys) == set(other.keys))
 
 
 def topology_of(name: str, steps: list[KeyedNode], rates: Rates | None = None, inputs: Iterable[Node] = ()) -> Topology:
-    """The keyed operators of a job and the maps and filters between them, and between ``inputs`` and them. Every edge
-    has a rate if all are known."""
+    """The keyed operators of a job and the maps and filters between them, and between ``inputs`` and them. With
+    ``rates`` every edge has one; a stream that is not listed had no rows."""
     operators = [_operator(keyed) for keyed in steps]
     carried: dict[tuple[str, str], float] = {}
     for source in inputs:
@@ -157,14 +159,17 @@ def topology_of(name: str, steps: list[KeyedNode], rates: Rates | None = None, i
             for edge in pairwise((*map(_label, between), steps[target].operator.name)):
                 carried[edge] = 0.0
     measured = rates is not None
+    known = [keyed.operator.name for keyed in steps]
+    for told in (one for source, targets in (rates or {}).items() for one in (source, *targets)):
+        if told not in known:
+            raise JobError.unknown_operator("rates", told, known)
     for keyed in steps:
         for between, target in _paths(keyed.node):
             names = [keyed.operator.name, *(_label(node) for node in between), steps[target].operator.name]
             operators += [_between(node) for node in between if all(one.name != _label(node) for one in operators)]
-            rate = (rates or {}).get(names[0], {}).get(names[-1])
-            measured = measured and rate is not None
+            rate = (rates or {}).get(names[0], {}).get(names[-1], 0.0)
             for edge in pairwise(names):
-                carried[edge] = carried.get(edge, 0.0) + float(rate or 0.0)
+                carried[edge] = carried.get(edge, 0.0) + rate
     edges = [Edge(source, target, rate if measured else None) for (source, target), rate in carried.items()]
     return Topology(name, tuple(operators), tuple(edges))
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headgate.durations import Duration, micros_of
-from headgate.engine.fusing import WAYS, Fused, Rates, Way, fused
+from headgate.engine.fusing import EXTENTS, Extent, Fused, Rates, fused
 from headgate.engine.ordered import Ordered
 from headgate.engine.program import (
     REJECTED,
@@ -69,7 +69,7 @@ class Job:
         late: Rule = "drop",
         bad_keys: Rule = "fail",
         groups: int = GROUPS,
-        fusion: Way = "same keys",
+        fusion: Extent = "same keys",
         rates: Rates | None = None,
     ) -> None:
         if not name or "/" in name:
@@ -85,9 +85,9 @@ class Job:
         self.late: Rule = late
         self.bad_keys: Rule = bad_keys
         self.groups = groups
-        if fusion not in WAYS:
-            raise JobError.option("fusion", f"one of {', '.join(map(repr, WAYS))}", fusion)
-        self.fusion: Way = fusion
+        if fusion not in EXTENTS:
+            raise JobError.option("fusion", f"one of {', '.join(map(repr, EXTENTS))}", fusion)
+        self.fusion: Extent = fusion
         self.rates = rates
         self._together: list[tuple[str, ...]] = []
         self._apart: list[tuple[str, str]] = []

@@ -23,7 +23,7 @@ from pyspark.sql import functions as sf
 from headgate import control
 from headgate.control import Controller, Entry, Policy
 from headgate.durations import Duration, micros_of
-from headgate.engine.driver import Driver, Options
+from headgate.engine.driver import Driver, Options, rearranged
 from headgate.engine.ordered import Regions, spark_schema, tagged
 from headgate.engine.program import Pair, Program
 from headgate.engine.tasks import SETTINGS, SparkTasks
@@ -468,7 +468,7 @@ class Query:
             raise JobError.option("windows", "windows of a job that have a compute: aggregate(split=...)", windows)
         if self._ended.is_set():
             raise QueryError.not_running(self.name, "split or combine")
-        self._driver.arrange(lambda program: (way(program, found[0]), Entry(0, "fused", text, windows)))
+        self._driver.arrange(rearranged(found[0], way, Entry(0, "fused", text, windows)))
 
     def set_balance(self, balance: Planner | str | None) -> None:
         """Level the load with another planner from now on; None: leave everything where it is."""

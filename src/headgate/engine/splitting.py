@@ -48,12 +48,12 @@ class Splitting:
 
     def observe(
         self, program: Program, reports: Sequence[SlotReport], moved_groups: Iterable[int], watermark: int | None
-    ) -> tuple[tuple[int, ...], Entry] | None:
-        """A batch is over. Other components, and what to say of them, if a period is over and something should change.
+    ) -> list[tuple[Pair, Running, Entry]]:
+        """A batch is over: the pairs that should run otherwise from now on, and what to say of it.
 
         ``moved_groups``: how many key groups of each operator moved with the batch.
         """
-        moved = list(moved_groups)
+        moved, wishes = list(moved_groups), []
         for pair in program.pairs:
             if not pair.auto:
                 continue
@@ -68,14 +68,14 @@ class Splitting:
                 elif report.operator == pair.consolidate and split:
                     measured.receive_seconds += report.seconds.get("receive", 0.0)
             measured.moved += moved[pair.compute]
-            choice = self._judged(program, pair, measured, split, watermark)
-            if choice is not None:
-                return choice
-        return None
+            wish = self._judged(program, pair, measured, split, watermark)
+            if wish is not None:
+                wishes.append((pair, *wish))
+        return wishes
 
     def _judged(
         self, program: Program, pair: Pair, measured: _Measured, split: bool, watermark: int | None
-    ) -> tuple[tuple[int, ...], Entry] | None:
+    ) -> tuple[Running, Entry] | None:
         operator = program.steps[pair.consolidate].operator
         assert isinstance(operator, Consolidate)
         if watermark is None:
@@ -104,7 +104,6 @@ class Splitting:
         choice = decide_running(usage, now, max_pause_seconds=self.max_pause_seconds, shares=True)
         if choice.taken is now:
             return None
-        components = program.taken_apart(pair) if choice.taken is Running.SPLIT else program.put_together(pair)
         details = {"costs": dict(choice.costs), "now": choice.taken.value}
-        entry = Entry(0, "fused", choice.reason, operator.name, details=details)
-        return components, entry
+        assert isinstance(choice.taken, Running)
+        return choice.taken, Entry(0, "fused", choice.reason, operator.name, details=details)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -15,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from headgate.durations import Duration, micros_of
 from headgate.engine.payload import HASH
 from headgate.engine.program import REJECTED, BatchKind, FileFormat, ToOperator, ToOutput, returned_schema
+from headgate.engine.windowing import PartialStream, WindowedStream, windows_of
 from headgate.errors import JobError, KeyTypeError
 from headgate.operators import (
     LEFT,
@@ -22,24 +22,20 @@ from headgate.operators import (
     Aggregate,
     Aggregation,
     Compute,
-    Consolidate,
-    CountAggregation,
     Declaration,
     How,
     IntervalJoin,
     KeyedOperator,
     PerKey,
-    SessionAggregation,
     Tagged,
     Vectorised,
-    WindowedAggregation,
     output_columns,
 )
 from headgate.regions.options import options_of
 from headgate.routing import key_hash
 from headgate.sinks import Sink
 from headgate.sinks.builtin import as_sink
-from headgate.windows import CountWindows, Sessions, Slicing, TimeWindows, Tumbling, window, with_helpers
+from headgate.windows import CountWindows, Sessions, Slicing, TimeWindows, Tumbling
 
 if TYPE_CHECKING:
     from headgate.engine.job import Job
@@ -400,16 +396,7 @@ class KeyedStream:
         Instead of lengths it takes one object of ``headgate.windows``, which says all by itself: ``Tumbling``,
         ``Hopping``, ``Overlapping``, ``Sessions``, ``CountWindows``.
         """
-        kind = lengths[0] if len(lengths) == 1 and not isinstance(lengths[0], Duration) else None
-        if kind is None:
-            kind = window(*lengths, every=every, offset=offset, lateness=lateness)  # type: ignore[arg-type]
-        elif every is not None or offset or lateness:
-            given = {"every": every, "offset": offset, "lateness": lateness}
-            raise JobError.option(
-                "every, offset and lateness",
-                f"left out beside {type(kind).__name__}, which has its own",
-                {name: value for name, value in given.items() if value},
-            )
+        kind = windows_of(lengths, every, offset, lateness)
         if self.stream.job.event_time is None and not isinstance(kind, CountWindows):
             raise JobError.no_event_time("window")
         return WindowedStream(self, kind)
@@ -524,6 +511,8 @@ class KeyedStream:
         splits: bool = False,
         lateness_micros: int = 0,
         keeps: Sequence[str] = (),
+        per_window: bool = False,
+        decides_sharing: bool = False,
     ) -> Stream:
         job = self.stream.job
         if HASH in self.stream.schema.names:
@@ -543,156 +532,10 @@ class KeyedStream:
                 combine_early,
                 splits,
                 lateness_micros,
+                per_window,
+                decides_sharing,
             )
         )
         for feeder in self.stream._nodes:
             job._attach(feeder).branches.append(ToOperator(number))
         return Stream(job, [node], operator.output_schema)
-
-
-class WindowedStream:
-    """Rows by key and window."""
-
-    def __init__(
-        self, keyed: KeyedStream, kind: TimeWindows | Sessions | CountWindows, ttl: Duration | None = None
-    ) -> None:
-        self.keyed = keyed
-        self.kind = kind
-        self.ttl = ttl
-
-    def aggregate(
-        self,
-        *,
-        name: str | None = None,
-        share: bool | Literal["auto", "per window"] = True,
-        split: bool | Literal["auto"] = False,
-        until: str | None = None,
-        **aggregates: Aggregate,
-    ) -> Stream:
-        """Aggregates per key and window, emitted once the window is complete: the watermark has passed its end, or it
-        has all its rows. ``window("1 hour", every="5 minutes").aggregate(n=hg.count(), total=hg.sum("amount"))``.
-
-        Results have the key columns, ``window_start``, ``window_end`` and the aggregates. ``share=False`` makes every
-        window of time from its slices alone, and keeps nothing in between.
-
-        ``share="per window"`` computes every window by itself, each row once for each; ``"auto"`` changes between that
-        and slices, whichever costs less by what is measured.
-
-        ``until`` names a column, so that a row stands for the time from its event time until then; ``spans`` of the
-        window (``headgate.windows.Tumbling("1 hour", spans=...)``) says which windows such a row is in.
-
-        ``split=True`` makes the partials of slices in one operator, ``NAME.compute``, and windows of them in another:
-        a shuffle more, and key groups of the first move without their state. ``"auto"`` runs both in one task or
-        apart, whichever costs less by what is measured, and changes that between two batches.
-        """
-        keyed, kind, stream = self.keyed, self.kind, self.keyed.stream
-        used = keyed._used(aggregates, until)
-        if share not in (True, False, "auto", "per window"):
-            raise JobError.option("share", 'True, False, "auto" or "per window"', share)
-        number = len(stream.job._steps)
-        if isinstance(kind, CountWindows):
-            label = name or f"counts{number}"
-            return keyed._add(CountAggregation(label, used, keyed.keys, aggregates, kind), self.ttl, timers=False)
-        event_time = stream.job.event_time
-        assert event_time is not None
-        if event_time not in stream.schema.names:
-            raise JobError.unknown_column("window", event_time, stream.schema.names)
-        late = kind.lateness_micros
-        if isinstance(kind, Sessions):
-            label = name or f"sessions{number}"
-            sessions = SessionAggregation(label, used, keyed.keys, aggregates, kind, event_time)
-            return keyed._add(sessions, None, timers=True, combine_early=True, lateness_micros=late)
-        slicing = Slicing.of(kind)
-        label = name or f"windows{number}"
-        if split:
-            if split not in (True, "auto"):
-                raise JobError.option("split", 'True, False or "auto"', split)
-            if share not in (True, False) or until is not None:
-                raise JobError.option("share and until", "left out beside split, which needs slices", (share, until))
-            width = timedelta(microseconds=slicing.width)
-            offset = timedelta(microseconds=slicing.anchor)
-            partials = keyed.compute(width, offset=offset, name=f"{label}.compute", **aggregates)
-            stream.job._split[f"{label}.compute", label] = split == "auto"
-            return partials.consolidate(kind, name=label, share=bool(share))
-        if share is True or share == "auto":
-            slicing = with_helpers(slicing)
-        operator = WindowedAggregation(
-            label, used, keyed.keys, aggregates, slicing, event_time, bool(share), until, kind.spans
-        )
-        alone = share == "per window" or not operator.sliceable
-        stream = keyed._add(operator, None, timers=False, combine_early=True, lateness_micros=late)
-        made = stream.job._steps[number]
-        made.per_window, made.decides_sharing = alone, share == "auto" and not alone
-        return stream
-
-
-class PartialStream:
-    """Partials per key and slice on their way to a consolidate."""
-
-    def __init__(
-        self,
-        rows: Stream,
-        keys: tuple[str, ...],
-        used: pa.Schema,
-        aggregates: Mapping[str, Aggregate],
-        slicing: Slicing,
-    ) -> None:
-        self.rows = rows
-        self.keys = keys
-        self._used = used
-        self._aggregates = aggregates
-        self._slicing = slicing
-
-    def consolidate(
-        self,
-        *lengths: Duration | TimeWindows,
-        every: Duration | None = None,
-        offset: Duration = 0,
-        name: str | None = None,
-        share: bool = True,
-    ) -> Stream:
-        """Windows of the partials, told as in ``KeyedStream.window``; slices must fit them. May be called several
-        times."""
-        operator = self._operator(lengths, every, offset, name, share, partial=False)
-        return self._add(operator)
-
-    def consolidate_partially(
-        self, length: Duration, *, offset: Duration = 0, name: str | None = None
-    ) -> PartialStream:
-        """Larger partials, for another consolidate: windows of this length, side by side, that are its slices."""
-        operator = self._operator((length,), None, offset, name, True, partial=True)
-        slicing = Slicing(tuple(hop for hop in operator.slicing.hops if not hop.helper))
-        return PartialStream(self._add(operator), self.keys, self._used, self._aggregates, slicing)
-
-    def _operator(
-        self,
-        lengths: Sequence[Duration | TimeWindows],
-        every: Duration | None,
-        offset: Duration,
-        name: str | None,
-        share: bool,
-        *,
-        partial: bool,
-    ) -> Consolidate:
-        job = self.rows.job
-        kind = lengths[0] if len(lengths) == 1 and not isinstance(lengths[0], Duration) else None
-        if kind is None:
-            kind = window(*lengths, every=every, offset=offset)  # type: ignore[arg-type]
-        if not isinstance(kind, TimeWindows):
-            raise JobError.option("consolidate", "given windows of time", type(kind).__name__)
-        slicing = Slicing(kind.hops, kind.lateness_micros, slice_micros=self._slicing.width)
-        if slicing.anchor != self._slicing.anchor:
-            raise JobError.window(
-                "the offset of a consolidate", "fall on slices of its compute", timedelta(microseconds=slicing.anchor),
-                "give the compute the same offset",
-            )  # fmt: skip
-        if share:
-            slicing = with_helpers(slicing)
-        assert job.event_time is not None
-        label = name or f"consolidate{len(job._steps)}"
-        return Consolidate(
-            label, self._used, self.keys, self._aggregates, slicing, job.event_time, share, partial=partial
-        )
-
-    def _add(self, operator: Consolidate) -> Stream:
-        return KeyedStream(self.rows, self.keys)._add(operator, None, timers=False, combine_early=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
@@ -135,19 +136,9 @@ def aggregate(
     )
 
 
+@dataclass(frozen=True, slots=True)
 class CustomFold(Fold):
     """A fold of a user's functions, which can merge two states in the order they are given in."""
-
-    __slots__ = ()
-
-    def merge_two(self, one: Sequence[pa.Array], other: Sequence[pa.Array]) -> list[pa.Array]:
-        """One state of two, which are columns of one row each."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True)
-class OneKey(CustomFold):
-    """One call per key. States are in their declared form inside, in columns outside."""
 
     state: StateColumns
     update: Callable[..., Any]
@@ -162,6 +153,15 @@ class OneKey(CustomFold):
     @property
     def result(self) -> pa.DataType:
         return self.kind
+
+    @abstractmethod
+    def merge_two(self, one: Sequence[pa.Array], other: Sequence[pa.Array]) -> list[pa.Array]:
+        """One state of two, which are columns of one row each."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneKey(CustomFold):
+    """One call per key. States are in their declared form inside, in columns outside."""
 
     def reduce(self, columns: Sequence[pa.Array], codes: I32, keys: int, where: Bool | None) -> list[pa.Array]:
         if where is not None:
@@ -266,20 +266,6 @@ class OneKey(CustomFold):
 @dataclass(frozen=True, slots=True)
 class ManyKeys(CustomFold):
     """One call for all keys. A dict of arrays goes out, arrays go in."""
-
-    state: StateColumns
-    update: Callable[..., Any]
-    combine: Callable[..., Any]
-    last: Callable[..., Any] | None
-    kind: pa.DataType
-
-    @property
-    def fields(self) -> tuple[pa.Field, ...]:
-        return (*self.state.schema, pa.field(THERE, pa.bool_()))
-
-    @property
-    def result(self) -> pa.DataType:
-        return self.kind
 
     def reduce(self, columns: Sequence[pa.Array], codes: I32, keys: int, where: Bool | None) -> list[pa.Array]:
         if where is not None:

@@ -63,7 +63,8 @@ class Manifest:
     """The state of a job after batch ``batch``, all of it. Equal content compares equal.
 
     ``shared`` holds per operator the hashes of split keys, ascending; ``event_times`` per source the greatest event
-    time seen; ``outputs`` per output the files of this batch's results. Times are microseconds UTC.
+    time seen; ``outputs`` per output the files of this batch's results; ``progress`` the migrations that are not over,
+    and lines that the next plan takes into the journal. Times are microseconds UTC.
     """
 
     job: str

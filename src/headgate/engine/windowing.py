@@ -1,0 +1,191 @@
+"""Windows of a keyed stream while a job is put together: whole ones, and partials for a consolidate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from headgate.durations import Duration
+from headgate.errors import JobError
+from headgate.operators import Aggregate, Consolidate, CountAggregation, SessionAggregation, WindowedAggregation
+from headgate.windows import CountWindows, Sessions, Slicing, TimeWindows, window, with_helpers
+
+if TYPE_CHECKING:
+    from headgate.engine.stream import KeyedStream, Stream
+
+AnyWindows = TimeWindows | Sessions | CountWindows
+"""The kinds of windows a user can ask for."""
+
+
+def windows_of(
+    lengths: Sequence[Duration | AnyWindows], every: Duration | None, offset: Duration, lateness: Duration
+) -> AnyWindows:
+    """The windows that somebody told by lengths, or by one object that says all by itself."""
+    kind = lengths[0] if len(lengths) == 1 and not isinstance(lengths[0], Duration) else None
+    if kind is None:
+        return window(*lengths, every=every, offset=offset, lateness=lateness)  # type: ignore[arg-type]
+    if every is not None or offset or lateness:
+        given = {"every": every, "offset": offset, "lateness": lateness}
+        raise JobError.option(
+            "every, offset and lateness",
+            f"left out beside {type(kind).__name__}, which has its own",
+            {name: value for name, value in given.items() if value},
+        )
+    return kind
+
+
+class WindowedStream:
+    """Rows by key and window."""
+
+    def __init__(self, keyed: KeyedStream, kind: AnyWindows, ttl: Duration | None = None) -> None:
+        self.keyed = keyed
+        self.kind = kind
+        self.ttl = ttl
+
+    def aggregate(
+        self,
+        *,
+        name: str | None = None,
+        share: bool | Literal["auto", "per window"] = True,
+        split: bool | Literal["auto"] = False,
+        until: str | None = None,
+        **aggregates: Aggregate,
+    ) -> Stream:
+        """Aggregates per key and window, emitted once the window is complete: the watermark has passed its end, or it
+        has all its rows. ``window("1 hour", every="5 minutes").aggregate(n=hg.count(), total=hg.sum("amount"))``.
+
+        Results have the key columns, ``window_start``, ``window_end`` and the aggregates. ``share=False`` makes every
+        window of time from its slices alone, and keeps nothing in between.
+
+        ``share="per window"`` computes every window by itself, each row once for each; ``"auto"`` changes between that
+        and slices, whichever costs less by what is measured.
+
+        ``until`` names a column, so that a row stands for the time from its event time until then; ``spans`` of the
+        window (``headgate.windows.Tumbling("1 hour", spans=...)``) says which windows such a row is in.
+
+        ``split=True`` makes the partials of slices in one operator, ``NAME.compute``, and windows of them in another:
+        a shuffle more, and key groups of the first move without their state. ``"auto"`` runs both in one task or
+        apart, whichever costs less by what is measured, and changes that between two batches.
+        """
+        keyed, kind, stream = self.keyed, self.kind, self.keyed.stream
+        used = keyed._used(aggregates, until)
+        if share not in (True, False, "auto", "per window"):
+            raise JobError.option("share", 'True, False, "auto" or "per window"', share)
+        if not isinstance(kind, TimeWindows) and (split or until is not None or not isinstance(share, bool)):
+            given = {"share": share, "split": split, "until": until}
+            raise JobError.option("share, split and until", f"left out beside {type(kind).__name__}", given)
+        number = len(stream.job._steps)
+        if isinstance(kind, CountWindows):
+            label = name or f"counts{number}"
+            return keyed._add(CountAggregation(label, used, keyed.keys, aggregates, kind), self.ttl, timers=False)
+        event_time = stream.job.event_time
+        assert event_time is not None
+        if event_time not in stream.schema.names:
+            raise JobError.unknown_column("window", event_time, stream.schema.names)
+        late = kind.lateness_micros
+        if isinstance(kind, Sessions):
+            label = name or f"sessions{number}"
+            sessions = SessionAggregation(label, used, keyed.keys, aggregates, kind, event_time)
+            return keyed._add(sessions, None, timers=True, combine_early=True, lateness_micros=late)
+        slicing = Slicing.of(kind)
+        label = name or f"windows{number}"
+        if split:
+            if split not in (True, "auto"):
+                raise JobError.option("split", 'True, False or "auto"', split)
+            if share not in (True, False) or until is not None:
+                raise JobError.option("share and until", "left out beside split, which needs slices", (share, until))
+            if late:
+                raise JobError.option("split", "left out for windows with lateness: partials come once", split)
+            width = timedelta(microseconds=slicing.width)
+            offset = timedelta(microseconds=slicing.anchor)
+            partials = keyed.compute(width, offset=offset, name=f"{label}.compute", **aggregates)
+            stream.job._split[f"{label}.compute", label] = split == "auto"
+            return partials.consolidate(kind, name=label, share=bool(share))
+        if share is True or share == "auto":
+            slicing = with_helpers(slicing)
+        operator = WindowedAggregation(
+            label, used, keyed.keys, aggregates, slicing, event_time, bool(share), until, kind.spans
+        )
+        alone = share == "per window" or not operator.sliceable
+        return keyed._add(
+            operator,
+            None,
+            timers=False,
+            combine_early=True,
+            lateness_micros=late,
+            per_window=alone,
+            decides_sharing=share == "auto" and not alone,
+        )
+
+
+class PartialStream:
+    """Partials per key and slice on their way to a consolidate."""
+
+    def __init__(
+        self,
+        rows: Stream,
+        keys: tuple[str, ...],
+        used: pa.Schema,
+        aggregates: Mapping[str, Aggregate],
+        slicing: Slicing,
+    ) -> None:
+        self.rows = rows
+        self.keys = keys
+        self._used = used
+        self._aggregates = aggregates
+        self._slicing = slicing
+
+    def consolidate(
+        self,
+        *lengths: Duration | TimeWindows,
+        every: Duration | None = None,
+        offset: Duration = 0,
+        name: str | None = None,
+        share: bool = True,
+    ) -> Stream:
+        """Windows of the partials, told as in ``KeyedStream.window``; slices must fit them. May be called several
+        times."""
+        operator = self._operator(lengths, every, offset, name, share, partial=False)
+        return self._add(operator)
+
+    def consolidate_partially(
+        self, length: Duration, *, offset: Duration = 0, name: str | None = None
+    ) -> PartialStream:
+        """Larger partials, for another consolidate: windows of this length, side by side, that are its slices."""
+        operator = self._operator((length,), None, offset, name, True, partial=True)
+        slicing = Slicing(tuple(hop for hop in operator.slicing.hops if not hop.helper))
+        return PartialStream(self._add(operator), self.keys, self._used, self._aggregates, slicing)
+
+    def _operator(
+        self,
+        lengths: Sequence[Duration | TimeWindows],
+        every: Duration | None,
+        offset: Duration,
+        name: str | None,
+        share: bool,
+        *,
+        partial: bool,
+    ) -> Consolidate:
+        job = self.rows.job
+        kind = windows_of(lengths, every, offset, 0)
+        if not isinstance(kind, TimeWindows):
+            raise JobError.option("consolidate", "given windows of time", type(kind).__name__)
+        slicing = Slicing(kind.hops, kind.lateness_micros, slice_micros=self._slicing.width)
+        if slicing.anchor != self._slicing.anchor:
+            raise JobError.window(
+                "the offset of a consolidate", "fall on slices of its compute", timedelta(microseconds=slicing.anchor),
+                "give the compute the same offset",
+            )  # fmt: skip
+        if share:
+            slicing = with_helpers(slicing)
+        assert job.event_time is not None
+        label = name or f"consolidate{len(job._steps)}"
+        return Consolidate(
+            label, self._used, self.keys, self._aggregates, slicing, job.event_time, share, partial=partial
+        )
+
+    def _add(self, operator: Consolidate) -> Stream:
+        return self.rows.key_by(*self.keys)._add(operator, None, timers=False, combine_early=True)
