@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
+from headgate import control
 from headgate.arrays import I64
 from headgate.control import Entry, Verdict
 from headgate.engine.driver import Driver, Options
@@ -28,7 +29,7 @@ from headgate.engine.route import Router
 from headgate.engine.slot import SlotTask
 from headgate.engine.staterows import key_part, state_part, state_schema
 from headgate.engine.tasks import inline
-from headgate.routing import Assignment, Places
+from headgate.routing import Assignment, Places, key_hash
 from headgate.sinks import memory
 from headgate.sinks.builtin import MemorySink
 from headgate.state import Checkpoint, Files, Manifest, scan
@@ -154,6 +155,24 @@ class Bench:
         """Change the assignment at the next boundary."""
         for change in changes:
             self.driver.change(partial(_unexplained, change))
+
+    def disturb(self, event: str, slot: int, seed: int, keys: Sequence[str] = ()) -> None:
+        """What must not change any result: a restart now, or moves, pins and another number of slots at the next
+        boundary. Any other event is none."""
+        if event == "restart":
+            self.restart()
+            self.driver.run_tasks = scrambled(seed)
+        elif event == "move":
+            self.change(partial(self._moved, to=slot, groups=range(slot, 8, 2)))
+        elif event == "pin" and keys:
+            self.change(partial(self._moved, to=slot, keys=key_hash(pa.array([keys[slot], keys[slot + 1]])).tolist()))
+        elif event == "resize":
+            self.change(lambda assignment: control.resized(assignment, 1 + slot))
+
+    def _moved(self, assignment: Assignment, *, to: int, **what: Any) -> Assignment:
+        """Groups or keys of the first component elsewhere."""
+        together = self.driver.together
+        return together.spread(control.moved(together.planned(assignment), to % assignment.slots, **what))
 
     def frame(self, *parts: Rows, schema: pa.Schema | None = None) -> list[pa.Table]:
         """Partitions of a batch of the first input."""

@@ -13,11 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate import control
 from headgate.engine.program import FileFormat
 from headgate.errors import JobError
 from headgate.operators import CountAggregation
-from headgate.routing import key_hash
 from headgate.sources import FileSource
 from headgate.windows import CountWindows
 
@@ -105,18 +103,7 @@ def test_any_stream_gives_what_the_model_says(
     bench.driver.run_tasks = engine.scrambled(seed)
     model: dict[str, list[int]] = defaultdict(list)
     for number, (drawn, event, slot) in enumerate(turns):
-        if event == "restart":
-            bench.restart()
-            bench.driver.run_tasks = engine.scrambled(seed + number)
-        elif event == "move":
-            bench.change(lambda assignment, slot=slot: control.moved(
-                assignment, slot % assignment.slots, groups=range(slot, 8, 2)))  # fmt: skip
-        elif event == "pin":
-            keys = key_hash(pa.array([KEYS[slot], KEYS[slot + 1]])).tolist()
-            bench.change(lambda assignment, slot=slot, keys=keys: control.moved(
-                assignment, slot % assignment.slots, keys=keys))  # fmt: skip
-        elif event == "resize":
-            bench.change(lambda assignment, slot=slot: control.resized(assignment, 1 + slot))
+        bench.disturb(event, slot, seed + number, KEYS)
         wanted = []
         for key, value in [*drawn[::2], *drawn[1::2]]:
             model[key].append(value)

@@ -20,7 +20,7 @@ from headgate.cli import inspection
 from headgate.engine.program import Input, Mapped, Program, Step, ToOperator, ToOutput
 from headgate.errors import UserFunctionError
 from headgate.operators import Aggregation, WindowedAggregation
-from headgate.routing import Assignment, Together, key_hash
+from headgate.routing import Together, key_hash
 from headgate.windows import Slicing, window
 
 SCHEMA = pa.schema([("u", pa.string()), ("p", pa.int64()), ("v", pa.int64()), ("at", pa.int64())])
@@ -85,19 +85,7 @@ def test_a_component_gives_what_its_operators_give_one_by_one(
     fused.driver.run_tasks = engine.scrambled(seed)
     for number, (drawn, event, slot) in enumerate([*turns, ([], "", 0)]):
         rows = _rows(drawn, 10 * number)
-        if event == "restart":
-            fused.restart()
-            fused.driver.run_tasks = engine.scrambled(seed + number)
-        elif event == "move":
-            together = fused.driver.together
-
-            def moved(assignment: Assignment, slot: int = slot, together: Together = together) -> Assignment:
-                planned = control.moved(together.planned(assignment), slot % assignment.slots, groups=[slot, slot + 4])
-                return together.spread(planned)
-
-            fused.change(moved)
-        elif event == "resize":
-            fused.change(lambda assignment, slot=slot: control.resized(assignment, 1 + slot))
+        fused.disturb(event, slot, seed + number)
         flush = number == len(turns)
         half = len(rows) // 2
         assert fused.batch(rows[:half], rows[half:], flush=flush) == apart.batch(rows[:half], rows[half:], flush=flush)

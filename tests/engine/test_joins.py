@@ -23,7 +23,6 @@ from headgate.engine.program import FileFormat
 from headgate.engine.route import TAG
 from headgate.errors import JobError
 from headgate.operators import IntervalJoin
-from headgate.routing import key_hash
 from headgate.sources import FileSource
 
 VIEWS = pa.schema([("user", pa.string()), ("page", pa.int64()), ("at", pa.int64())])
@@ -287,18 +286,7 @@ def test_any_two_streams_give_what_the_model_says(
         viewed = [(key, page, None if ahead is None else now + ahead) for key, page, ahead in seen]
         done = [(key, None if ahead is None else now + ahead, page, tag) for key, ahead, page, tag in clicked]
         flush = number == len(turns)
-        if event == "restart":
-            bench.restart()
-            bench.driver.run_tasks = engine.scrambled(seed + number)
-        elif event == "move":
-            bench.change(lambda assignment, slot=slot: control.moved(
-                assignment, slot % assignment.slots, groups=range(slot, 8, 2)))  # fmt: skip
-        elif event == "pin":
-            keys = key_hash(pa.array([KEYS[slot], KEYS[slot + 1]])).tolist()
-            bench.change(lambda assignment, slot=slot, keys=keys: control.moved(
-                assignment, slot % assignment.slots, keys=keys))  # fmt: skip
-        elif event == "resize":
-            bench.change(lambda assignment, slot=slot: control.resized(assignment, 1 + slot))
+        bench.disturb(event, slot, seed + number, KEYS)
         wanted = model.batch(viewed, done, flush=flush)
         frame = _frame(bench, viewed, done)
         if event == "crash":

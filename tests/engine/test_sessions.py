@@ -14,11 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate import control
 from headgate.engine.program import FileFormat, Input, Mapped, Program, Step, ToOperator, ToOutput
 from headgate.errors import JobError
 from headgate.operators import SessionAggregation
-from headgate.routing import key_hash
 from headgate.sources import FileSource
 from headgate.windows import Sessions
 
@@ -225,18 +223,7 @@ def test_any_stream_gives_what_the_model_says(
         now += 9
         rows = [(key, value, now + ahead) for key, value, ahead in drawn]
         flush = number == len(turns)
-        if event == "restart":
-            bench.restart()
-            bench.driver.run_tasks = engine.scrambled(seed + number)
-        elif event == "move":
-            bench.change(lambda assignment, slot=slot: control.moved(
-                assignment, slot % assignment.slots, groups=range(slot, 8, 2)))  # fmt: skip
-        elif event == "pin":
-            keys = key_hash(pa.array([KEYS[slot], KEYS[slot + 1]])).tolist()
-            bench.change(lambda assignment, slot=slot, keys=keys: control.moved(
-                assignment, slot % assignment.slots, keys=keys))  # fmt: skip
-        elif event == "resize":
-            bench.change(lambda assignment, slot=slot: control.resized(assignment, 1 + slot))
+        bench.disturb(event, slot, seed + number, KEYS)
         wanted = model.batch(rows, flush=flush)
         frame = bench.frame(_rows(*rows[::2]), _rows(*rows[1::2]))
         if event == "crash":

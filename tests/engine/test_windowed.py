@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate import control
 from headgate.engine.program import Input, Mapped, Program, Step, ToOperator, ToOutput
 from headgate.operators import WindowedAggregation
 from headgate.windows import Slicing, window, with_helpers
@@ -251,14 +250,7 @@ def test_any_stream_gives_what_the_model_says(
         now += 9
         rows = [(key, value, now + ahead) for key, value, ahead in drawn]
         flush = number == len(turns)
-        if event == "restart":
-            bench.restart()
-            bench.driver.run_tasks = engine.scrambled(seed + number)
-        elif event == "move":
-            bench.change(lambda assignment, slot=slot: control.moved(
-                assignment, slot % assignment.slots, groups=range(slot, 8, 2)))  # fmt: skip
-        elif event == "resize":
-            bench.change(lambda assignment, slot=slot: control.resized(assignment, 1 + slot))
+        bench.disturb(event, slot, seed + number)
         wanted = model.batch(rows, flush=flush)
         bench.run(bench.frame(_rows(rows[::2]), _rows(rows[1::2])), number, flush=flush)
         assert _results(bench, number) == wanted

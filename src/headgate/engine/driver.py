@@ -35,7 +35,7 @@ from headgate.engine.sharing import SharingWatch
 from headgate.engine.splitting import Splitting
 from headgate.errors import CheckpointError
 from headgate.operators import NO_WATERMARK
-from headgate.routing import SHARED, Assignment, Places, Together
+from headgate.routing import SHARED, Assignment, Handover, Places, Together
 from headgate.sinks.results import Results
 from headgate.state import (
     BatchPlan,
@@ -156,6 +156,11 @@ class Driver:
         components = max(1, len(self.together.components))
         return self.together.spread(Assignment.hashed(self.options.slots, self.program.groups, operators=components))
 
+    @property
+    def _handed_over(self) -> tuple[Handover, ...]:
+        """The key groups that two slots had a part of when the last batch was committed."""
+        return self.last.handovers if self.last is not None else ()
+
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -233,10 +238,9 @@ class Driver:
         shared = tuple(keys if step.splits else nothing() for keys, step in steps)
         with self._lock:
             changes, self._changes = self._changes, []
-        under_way = self.migrations.handed_over(last)
         for change in changes:
             changed, told = change(assignment, number)
-            if changed.slots < assignment.slots and under_way:
+            if changed.slots < assignment.slots and self._handed_over:
                 self.change(change)  # a slot that finishes windows stays until it has
                 continue
             assignment = changed
@@ -252,7 +256,7 @@ class Driver:
             self.controller.applied(verdict)
             entries += verdict.entries
         assignment, handovers, told = self.migrations.planned(
-            number, self.assignment, assignment, last, under_way, self.options.migration
+            number, self.assignment, assignment, last, self.options.migration
         )
         entries += told
         now = int(self.clock() * 1e6)
@@ -296,7 +300,7 @@ class Driver:
     def _keep_apart_what_is_handed_over(self) -> None:
         """A job that was started again with more fused than before runs apart until two slots no longer have a part of
         the same key groups: the old one could not hand results on within a task."""
-        handed = {one.operator for one in self.migrations.handed_over(self.last)}
+        handed = {one.operator for one in self._handed_over}
         fused = [members for members in self.together.components if len(members) > 1 and handed.intersection(members)]
         if not fused:
             return
@@ -314,7 +318,7 @@ class Driver:
 
     def _rearranged(self, number: int) -> list[Entry]:
         """Go on with the components that somebody, or the cost model, wants."""
-        if self.migrations.handed_over(self.last):
+        if self._handed_over:
             return []  # two slots have a part of some key groups: first they finish
         with self._lock:
             changes, self._rearranging = self._rearranging, []

@@ -100,11 +100,12 @@ class Migrations:
         """Those that were under way when the last manifest was written."""
         return cls(program, [Underway(**fields) for fields in saved])
 
-    def handed_over(self, last: Manifest | None) -> tuple[Handover, ...]:
-        """The key groups that two slots still have a part of."""
-        if last is None or last.watermark is None:
-            return () if last is None else last.handovers
+    def going_on(self, last: Manifest) -> tuple[Handover, ...]:
+        """The handovers that the next batch goes on with. The others of the last batch are over: in the next one their
+        old slots let go of what they had, so nothing else may become of these groups before it is committed."""
         watermark = last.watermark
+        if watermark is None:
+            return last.handovers
         return tuple(one for one in last.handovers if watermark < one.since + self._longest(one.operator))
 
     def _longest(self, operator: int) -> int:
@@ -122,14 +123,13 @@ class Migrations:
         before: Assignment,
         after: Assignment,
         last: Manifest | None,
-        under_way: tuple[Handover, ...],
         wished: Migration,
     ) -> tuple[Assignment, tuple[Handover, ...], list[Entry]]:
         """How what moves at this boundary takes its state along; what is being handed over stays until that is done."""
         if last is None:
-            return after, under_way, []
-        after, entries = self._held(batch, before, after, under_way)
-        handovers = list(under_way)
+            return after, (), []
+        after, entries = self._held(batch, before, after, last.handovers)
+        handovers = list(self.going_on(last))
         for operator, moving, old in _moves(self.program, before, after):
             state = int(last.counts[operator].bytes[moving].sum())
             way, entry = self.entry(operator, wished, len(moving), state, batch)
@@ -145,12 +145,12 @@ class Migrations:
         return after, tuple(sorted(handovers)), entries
 
     def _held(
-        self, batch: int, before: Assignment, after: Assignment, under_way: tuple[Handover, ...]
+        self, batch: int, before: Assignment, after: Assignment, handovers: tuple[Handover, ...]
     ) -> tuple[Assignment, list[Entry]]:
         """The assignment without moves of groups that are still being handed over, and what to say of these."""
         size, together = after.groups_per_operator, self.program.together
         groups, entries = np.array(after.groups), []
-        for one in under_way:
+        for one in handovers:
             at = np.array(together.components[together.component(one.operator)]) * size + one.group
             if (groups[at] != before.groups[at]).any():
                 groups[at] = before.groups[at]
