@@ -30,7 +30,7 @@ from pyspark.sql import functions as sf
 
 import headgate as hg
 from headgate.arrays import F64, I64
-from reporting import RESULTS
+from reporting import RESULTS, Table
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -47,6 +47,9 @@ SCHEMA = "k long, v long"
 
 WARM = 2
 """Batches at the start of a query that do not count: the JVM and Numba compile, Python workers start, stores open."""
+
+PHASES = ("plan", "tasks", "commit", "sinks", "after", "total")
+"""headgate's own timers of a batch."""
 
 SAMPLE_SECONDS = 0.05
 """How often the memory of the Python workers is looked at."""
@@ -171,6 +174,17 @@ def timed_stream(spark: SparkSession, job: hg.Job, query: hg.Query, told: list[d
     stream = next(each for each in spark.streams.active if (each.name or "").startswith(f"headgate-{job.name}-"))
     query.await_termination()
     return Course(_timed(stream), tuple(told))
+
+
+def timers_of(sides: Mapping[str, Sequence[Course]], warm: int = WARM) -> Table:
+    """Where headgate's batches spent their time: a row for each side, medians over its queries."""
+    rows = []
+    for side, courses in sides.items():
+        slots = [max(each["slot_seconds"]) for course in courses for each in course.progress[warm:]]
+        phases = [statistics.median(course.phase(name, warm) for course in courses) for name in PHASES]
+        total = statistics.median(float(taken) for course in courses for taken in course.seconds[warm:])
+        rows.append((side, *map(millis, (*phases, statistics.median(slots), total - phases[-1]))))
+    return Table(("headgate's own timers, medians", *PHASES, "slowest slot", "outside headgate"), rows)
 
 
 def native(frame: DataFrame) -> DataFrame:

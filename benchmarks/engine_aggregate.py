@@ -34,6 +34,7 @@ from engine import (
     session,
     state_of,
     stream_of,
+    timers_of,
     times,
     write_batches,
 )
@@ -44,7 +45,6 @@ FILES = 4
 """Files per batch: two for each core."""
 
 SIDES = ("files", "rows", *STORES)
-PHASES = ("plan", "tasks", "commit", "sinks", "after", "total")
 
 
 def headgate_side(spark: SparkSession, folder: Path, checkpoint: Path, wanted: pa.Table, *, files: bool) -> Course:
@@ -111,13 +111,7 @@ def main() -> None:
             for side in SIDES
         ],
     )
-    phases = Table(
-        ("headgate's own timers, medians", *PHASES),
-        [
-            (side, *(millis(median(c.phase(name) for c in counted[side])) for name in PHASES))
-            for side in ("files", "rows")
-        ],
-    )
+    phases = timers_of({side: counted[side] for side in ("files", "rows")})
     report = Report(
         name="engine_aggregate",
         title="Running count and sum: headgate against Spark's streaming aggregation",

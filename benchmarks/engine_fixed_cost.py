@@ -32,6 +32,7 @@ from engine import (
     session,
     state_of,
     stream_of,
+    timers_of,
     times,
     write_batches,
 )
@@ -40,8 +41,6 @@ from reporting import Claim, Report, Table
 CORES = SLOTS = 2
 PER_ROUND, WARM = 12, 3
 """Batches of a query in a round, and those of them that do not count."""
-
-PHASES = ("plan", "tasks", "commit", "sinks", "after", "total")
 
 
 def headgate_round(spark: SparkSession, folder: Path, space: Path, sink: hg.sinks.MemorySink, *, files: bool) -> Course:
@@ -105,18 +104,7 @@ def main() -> None:
             for side in runs
         ],
     )
-    phases = Table(
-        ("headgate's own timers, medians", *PHASES, "slowest slot", "outside headgate"),
-        [
-            (
-                side,
-                *(millis(median(course.phase(name, WARM) for course in runs[side][1:])) for name in PHASES),
-                millis(median(max(p["slot_seconds"]) for course in runs[side][1:] for p in course.progress[WARM:])),
-                millis(seconds[side] - median(course.phase("total", WARM) for course in runs[side][1:])),
-            )
-            for side in sinks
-        ],
-    )
+    phases = timers_of({side: runs[side][1:] for side in sinks}, WARM)
     report = Report(
         name="engine_fixed_cost",
         title="The fixed cost of a batch: headgate against Spark's own stateful batch",

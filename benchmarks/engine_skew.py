@@ -60,6 +60,9 @@ SERVICE = 0.002
 """Seconds per tuple. With 80,000 tuples a balanced batch sleeps 10 s, while 16 slots share two cores for the rest: what
 is not emulated then is a small part, as it would be with 16 cores."""
 
+WAIT = "1 second"
+"""At most so long a batch waits for the plan that the one before it gave rise to; the waiting counts."""
+
 DEBT = 0.02
 """The twin sleeps once it owes this many seconds, and takes off what it overslept: many short sleeps are inexact."""
 
@@ -153,7 +156,7 @@ def headgate_side(
         results = keyed.process(on_key, state={"n": 0, "total": 0}, output=RESULT)
     results.write_to(memory)
     course = run_headgate(
-        job, spark, checkpoint, slots=SLOTS, balance=balance, wait_for_plan="200 milliseconds", service_time=SERVICE
+        job, spark, checkpoint, slots=SLOTS, balance=balance, wait_for_plan=WAIT, service_time=SERVICE
     )
     same(latest(memory.to_arrow()), expected(skewed.tables), f"headgate, {balance}")
     return course
@@ -284,14 +287,20 @@ def claims_of(z: float, made: list[Outcome], *, combinable: bool) -> list[Claim]
         ]
     # Both sides over the same batches: as many as Spark got.
     count = len(made[2].course.seconds)
-    faster = float(made[2].course.seconds[1:].sum() / ours.course.seconds[1:count].sum())
+    theirs = made[2].course.seconds[1:].sum()
+    faster = float(theirs / ours.course.seconds[1:count].sum())
+    perfect = float(theirs / ours.bound[1:count].sum())
     return [
         Claim(
             f"Zipf {z}: at least 90 % of the bound",
             f"{share:.1%} between shifts, {ours.throughput(shifts=True):.1%} with them",
             share >= 0.9,
         ),
-        Claim(f"Zipf {z}: at least 2 times applyInPandasWithState", times(faster), faster >= 2),
+        Claim(
+            f"Zipf {z}: at least 2 times applyInPandasWithState",
+            f"{times(faster)}; the bound itself would be {times(perfect)}",
+            faster >= 2,
+        ),
     ]
 
 

@@ -40,6 +40,8 @@ ROW_BYTES = 68
 NEGLIGIBLE = 0.01
 """Seconds of a pause that nobody notices."""
 
+SMALL = "Up to some megabytes the pause is that of opening and writing a few files, whatever they hold, and noise."
+
 PARTS = 4
 """A quarter of the key groups moves at a time."""
 
@@ -159,6 +161,7 @@ def figure10(quick: bool) -> Report:
                 "the pause of disruptive migration grows with the state",
                 ", ".join(f"{moved[size]:.1f} MB: {millis(one)}" for size, one in zip(sizes, disruptive, strict=True)),
                 rises(disruptive),
+                because=SMALL,
             ),
             Claim(
                 "the larger the state, the more efficient instant migration becomes: at least 10 times at the largest",

@@ -16,6 +16,7 @@ from enorm_migration import (
     PARTS,
     ROW_BYTES,
     SLOTS,
+    SMALL,
     WAYS,
     closing,
     moving,
@@ -121,7 +122,7 @@ def figure11(quick: bool) -> Report:
             Claim("combine with disruptive migration incurs latency relative to the state",
                   ", ".join(f"{size:g} MB: {millis(one)}" for size, one in zip(sizes, copied, strict=True)),
                   copied[-1] > NEGLIGIBLE and (len(sizes) < 2 or rises(copied)),
-                  "The state of the small version is copied within the pause that counts as none." if quick else ""),
+                  "The state of the small version is copied within the pause that counts as none." if quick else SMALL),
             Claim("combine with smooth migration incurs no latency, but can take as long as the longest window",
                   f"moved by {', '.join(sorted(smooth_ways))}: a pause of at most {smooth * 1e3:.3f} ms, over within "
                   f"{max(done['combine', 'smooth, where possible', size] for size in sizes)} batch(es)",

@@ -306,9 +306,9 @@ class WindowBatch:
         with RunWriter(self.orders.files, name, self.schema, self.orders.batch, self.places.count) as writer:
             writer.append(place[order], rows)
             info = writer.finish()
-        pieces, counts = np.unique(np.stack(pieces_of(table), axis=1), axis=0, return_counts=True)
-        listed = ((hop, start, rows) for (hop, start), rows in zip(pieces.tolist(), counts.tolist(), strict=True))
-        return replace(info, pieces=tuple(listed))
+        pieces = pa.table(pieces_of(table), names=["hop", "start"]).group_by(["hop", "start"], use_threads=False)
+        listed = pieces.aggregate([([], "count_all")]).to_pydict().values()
+        return replace(info, pieces=tuple(sorted(zip(*listed, strict=True))))
 
     def _changes(self, after: Sequence[Ref]) -> tuple[I32, I64, I64]:
         """By how much the state of each place has grown."""
@@ -350,10 +350,7 @@ class _Shelf:
     @classmethod
     def of_ref(cls, orders: Orders, ref: Ref, schema: pa.Schema, operator: WindowedAggregation) -> _Shelf:
         run = open_run(orders.files, ref.run, schema)
-        wanted = ref.places.mask(run.places)
-        edges = np.flatnonzero(np.diff(np.concatenate(([False], wanted, [False]))))
-        spans = zip(run.offsets[edges[::2]], run.offsets[edges[1::2]], strict=True)
-        tables = [run.table(int(low), int(high)) for low, high in spans if high > low]
+        tables = [run.table(int(low), int(high)) for low, high in zip(*run.spans(ref.places), strict=True)]
         rows = pa.concat_tables(tables) if tables else schema.empty_table()
         table = rows.select(range(FIRST_KEY, rows.num_columns)).rename_columns(operator.partial_schema.names)
         identity = np.concatenate([np.asarray(chunk) for chunk in rows.column(0).chunks] or [nothing()])

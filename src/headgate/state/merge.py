@@ -160,16 +160,8 @@ class _Source:
 
     @classmethod
     def of_ref(cls, run: Run, places: Bitmap, narrowed: Bitmap | None = None) -> _Source:
-        wanted = (places if narrowed is None else places.intersect(narrowed)).mask(run.places)
-        edges = np.flatnonzero(np.diff(np.concatenate(([False], wanted, [False]))))
-        starts, stops = run.offsets[edges[::2]], run.offsets[edges[1::2]]
-        filled = stops > starts
-        starts, stops = starts[filled], stops[filled]
-        # Places without rows part nothing: a slot's own run is one piece, however scattered its places are.
-        apart = np.append(True, starts[1:] != stops[:-1])[: len(starts)]
-        return cls(
-            run, np.zeros(0, dtype=np.int32), None, starts[apart], stops[np.append(apart[1:], True)[: len(starts)]]
-        )
+        starts, stops = run.spans(places if narrowed is None else places.intersect(narrowed))
+        return cls(run, np.zeros(0, dtype=np.int32), None, starts, stops)
 
     @classmethod
     def of_rows(cls, place: I32, table: pa.Table) -> _Source:

@@ -159,6 +159,17 @@ class Run:
             return self.rows, self.rows
         return int(self.offsets[place]), int(self.offsets[place + 1])
 
+    def spans(self, places: Bitmap) -> tuple[I64, I64]:
+        """Where the rows of these places lie: starts and stops, ascending, as few as can be. Places without rows part
+        nothing: a slot's own run is one span, however scattered its places are."""
+        wanted = places.mask(self.places)
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], wanted, [False]))))
+        starts, stops = self.offsets[edges[::2]], self.offsets[edges[1::2]]
+        filled = stops > starts
+        starts, stops = starts[filled], stops[filled]
+        apart = starts[1:] != stops[:-1]
+        return starts[np.append(True, apart)[: len(starts)]], stops[np.append(apart, True)[: len(stops)]]
+
     def find(self, place: I32, hashes: I64) -> I64:
         """The row of each (place, hash), -1 where there is none. Fastest when they come in ascending order."""
         return _find(_fixed(place), _fixed(hashes), self.offsets, self.hashes)
