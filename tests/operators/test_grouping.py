@@ -26,10 +26,17 @@ def expected_groups(hashes: list[int], place: list[int]) -> dict[tuple[int, int]
     return dict(sorted(groups.items()))
 
 
-@given(st.lists(int64, max_size=80), st.sampled_from([1, 3, 16]), st.booleans())
+@given(
+    st.lists(st.one_of(int64, st.integers(0, 3)), max_size=80).flatmap(
+        lambda drawn: st.sampled_from([drawn, sorted(drawn)])
+    ),
+    st.sampled_from([1, 3, 16]),
+    st.booleans(),
+)
 def test_groups_are_those_of_a_dict_sorted_by_place_and_hash(hashes: list[int], places: int, placed: bool) -> None:
     place = [value % places if placed else 0 for value in hashes]
-    grouping = group_rows(np.array(hashes, np.int64), np.array(place, np.int32) if placed else None)
+    placing = np.array(place, np.int32)
+    grouping = group_rows(np.array(hashes, np.int64), (lambda at: placing[at]) if placed else None)
     groups = expected_groups(hashes, place)
     assert len(grouping) == len(groups)
     assert grouping.hashes.tolist() == [value for _, value in groups]
@@ -37,6 +44,7 @@ def test_groups_are_those_of_a_dict_sorted_by_place_and_hash(hashes: list[int], 
     assert grouping.starts.tolist() == np.cumsum([0, *map(len, groups.values())]).tolist()
     assert grouping.first.tolist() == [rows[0] for rows in groups.values()]
     assert [grouping.hashes[code] for code in grouping.codes] == hashes
+    assert grouping.arranged == (grouping.order.tolist() == list(range(len(hashes))))
     if placed:
         assert grouping.place is not None
         assert grouping.place.tolist() == [where for where, _ in groups]

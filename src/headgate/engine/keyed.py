@@ -207,10 +207,13 @@ class OperatorBatch:
         names = list(self.operator.key_names)
         if len(hashes):
             rows = rows.combine_chunks()
-        grouping = group_rows(hashes, self.places.of(self.step.placing(rows, hashes)))
+        named = rows.select(names)
+        grouping = group_rows(
+            hashes, lambda at: self.places.of(self.step.placing(named.take(pa.array(at)), hashes[at]))
+        )
         if len(hashes):
-            check_one_key(rows.select(names), grouping)
-        keys = rows.select(names).take(pa.array(grouping.first))
+            check_one_key(named, grouping)
+        keys = named.take(pa.array(grouping.first))
         place = grouping.place if grouping.place is not None else np.empty(0, dtype=np.int32)
         count = len(grouping)
         found = lookup(self.orders.files, refs, self.schema, place, grouping.hashes, keys=keys)
@@ -222,8 +225,7 @@ class OperatorBatch:
         expired = self._expire(touched, refs)
         if self.step.timers:
             touched = self._with_timers(touched, refs, moved_in, expired[1])
-        order = grouping.order
-        return touched, rows.take(pa.array(order)) if len(order) else rows, expired
+        return touched, rows if grouping.arranged else rows.take(pa.array(grouping.order)), expired
 
     def _expire(self, touched: _Keys, refs: tuple[Ref, ...]) -> tuple[I32, I64]:
         """Keys whose state has expired and that have no rows; those that have are new again."""

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 RECENT = 100
 """Progress reports kept in memory, as many as Spark keeps."""
 
-MIN_LOAD_SECONDS = 0.05
-"""Slots that are busy for less than this in a batch are not levelled: the fixed cost of a batch is many times that."""
+MIN_LOAD_SECONDS = 0.2
+"""Slots that are busy for less than this in a batch are not levelled: the fixed cost of a batch is some times that, and
+what a tenth of a second of work costs is mostly noise (seen: two even slots were taken for uneven by a third)."""
 
 STOP_SECONDS = 60.0
 """How long ``stop`` lets the running batch finish before it interrupts it."""

@@ -5,6 +5,7 @@ Keys are told apart by their 64-bit hash; that equal hashes are equal keys is ch
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,27 +41,28 @@ class Grouping:
         """How many keys."""
         return len(self.hashes)
 
+    @property
+    def arranged(self) -> bool:
+        """Whether the rows came in this order already, as they do from an operator with the same keys."""
+        return bool((self.order[1:] > self.order[:-1]).all())
 
-def group_rows(hashes: I64, place: I32 | None = None) -> Grouping:
+
+def group_rows(hashes: I64, place_of: Callable[[I64], I32] | None = None) -> Grouping:
     """Group rows by the hashes of their keys.
 
-    ``place`` has one place per row and must be a function of the hash; without it keys ascend by hash alone. Linear in
-    the rows; only the distinct keys are sorted.
+    ``place_of`` gives the places of the rows at some positions, one for each key, and must be a function of the hash;
+    without it keys ascend by hash alone. Linear in the rows; only the distinct keys are placed and sorted.
     """
     codes, first = distinct(hashes)
-    found = hashes[first]
-    by_hash = np.argsort(found)
-    if place is None:
-        rank = _inverse(by_hash)
-        places = None
-    else:
-        ordered = place[first[by_hash]]
-        by_hash = by_hash[np.argsort(ordered, kind="stable")]
-        rank = _inverse(by_hash)
-        places = place[first[by_hash]]
-    first = first[by_hash]
-    starts, order = _arrange(codes, rank, len(first))
-    return Grouping(codes, first, starts, order, found[by_hash], places)
+    by_key = np.argsort(hashes[first])
+    places = None
+    if place_of is not None:
+        places = place_of(first[by_key])
+        by_place = np.argsort(places, kind="stable")
+        by_key, places = by_key[by_place], places[by_place]
+    first = first[by_key]
+    starts, order = _arrange(codes, _inverse(by_key), len(first))
+    return Grouping(codes, first, starts, order, hashes[first], places)
 
 
 def distinct(hashes: I64) -> tuple[I32, I64]:
@@ -145,6 +147,9 @@ def _factorise(hashes: I64, size: int) -> tuple[I32, I64]:
         rest //= 2
     for row in range(len(hashes)):
         key = hashes[row]
+        if row and key == hashes[row - 1]:
+            codes[row] = codes[row - 1]
+            continue
         at = np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> shift)
         code = table[2 * at + 1]
         while code != 0 and table[2 * at] != key:
