@@ -255,15 +255,15 @@ def figure13(quick: bool) -> Report:
             "LB-adaptive is close to 9 times better than round-robin",
             _listed(gain, "{:.1f}") + " times",
             min(gain) >= 7,
-            because="What an item costs besides its service time, with 32 and 64 processes on two cores, is a large part "
-            "of everybody's time but round-robin's.",
+            because="What an item costs besides its service time, with 32 and 64 processes on two cores, is a large "
+            "part of everybody's time but round-robin's.",
         ),
         Claim(
             "LB-static and LB-adaptive take about as long",
             _listed([s / a for s, a in zip(relative[STATIC], relative[ADAPTIVE], strict=True)]) + " (static/adaptive)",
             all(abs(s / a - 1) <= 0.3 for s, a in zip(relative[STATIC], relative[ADAPTIVE], strict=True)),
-            because="LB-static never gives weight back to the workers that have become fast; LB-adaptive does, and takes "
-            "less.",
+            because="LB-static never gives weight back to the workers that have become fast; LB-adaptive does, and "
+            "takes less.",
         ),
         Claim(
             "final throughput of LB-adaptive is higher than that of LB-static",
