@@ -94,6 +94,7 @@ TURNS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(rows=st.integers(1, 9), every=st.integers(1, 9), turns=TURNS, seed=st.integers(0, 99))
 def test_any_stream_gives_what_the_model_says(

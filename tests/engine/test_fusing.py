@@ -75,6 +75,7 @@ TURNS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(turns=TURNS, early=st.booleans(), seed=st.integers(0, 99))
 def test_a_component_gives_what_its_operators_give_one_by_one(

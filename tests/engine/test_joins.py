@@ -259,6 +259,7 @@ TURNS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     bounds=st.tuples(st.sampled_from([0, 6, 40]), st.sampled_from([0, 15, 90])),

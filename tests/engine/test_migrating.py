@@ -99,6 +99,7 @@ WAYS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(turns=TURNS, sizes=SIZES, way=WAYS, seed=st.integers(0, 99), slack=st.sampled_from([0, 8]))
 def test_windows_come_out_once_and_whole_however_their_keys_move(
@@ -322,7 +323,7 @@ def test_halves_are_put_together_when_nothing_is_handed_over_any_more(engine: An
     bench.driver.arrange(lambda program: (program.put_together(program.pairs[0]), Entry(0, "fused", "now")))
     bench.batch(_rows(ALL, 3))
     assert bench.driver.program.depth == 2, "it waits"
-    for at in (12, 30, 60, 61):
+    for at in (12, 30, 60, 61, 62):
         bench.batch(_rows(ALL, at))
     assert bench.driver.program.depth == 1
     groups = bench.last.assignment.groups

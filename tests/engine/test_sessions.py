@@ -202,6 +202,7 @@ TURNS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     gap=st.sampled_from([1, 6, 15, 40]),

@@ -235,6 +235,7 @@ WINDOWS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(kind=WINDOWS, turns=TURNS, slack=st.sampled_from([0, 7, 40]), seed=st.integers(0, 99))
 def test_any_stream_gives_what_the_model_says(

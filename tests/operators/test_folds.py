@@ -115,6 +115,7 @@ def _bits(value: Any) -> Any:
     return {name: _bits(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.lists(values, max_size=14), min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_partial_rows_give_the_same_bits_in_any_order(chunks: list[list[Any]], random: Any) -> None:
