@@ -21,7 +21,7 @@ Runs = dict[int, dict[str, Run]]
 PERIODS, RECOVERY_PERIODS = 70, 120
 """Sampling periods that Oracle* takes, about; and where the load leaves, since what matters then comes afterwards."""
 
-HEAVY = {2: (0.0005, 0.1), 4: (0.0005, 0.15), 8: (0.001, 0.3), 16: (0.002, 0.4), 32: (0.004, 0.5), 64: (0.008, 0.5)}
+HEAVY = {2: (0.0005, 0.1), 4: (0.0005, 0.15), 8: (0.001, 0.3), 16: (0.004, 0.4), 32: (0.004, 0.5), 64: (0.008, 0.5)}
 """For each number of workers the cost of an item and the sampling period, in seconds, where half are 100 times slower:
 one splitter, in Python and on two processors that it shares with the workers, sends a few thousand frames a second, and
 a slow worker should do several items a period."""
