@@ -57,6 +57,10 @@ WARM_UP = 12
 """Small batches of each side before anything counts: a JVM goes on compiling for that long."""
 
 OVERLAPS = (1, 2, 5, 10, 20, 30, 60)
+FLOOR = (
+    "The larger part of a batch is Spark's own, whatever the rows: what it does outside headgate, and two stages of "
+    "tasks in which the slots work for a fraction of the time. The more rows a minute has, the less that counts."
+)
 SCHEMA = "k long, v long, at timestamp"
 PARTS = ("short", "long", "many", "overlap")
 
@@ -203,7 +207,7 @@ def main() -> None:
                 "windows_short",
                 "Windows of 5 minutes every minute",
                 f"8 minutes of {rows:,} rows, {keys:,} keys",
-                [Claim("at least 6 times Spark's better store", times(ratio), ratio >= 6)],
+                [Claim("at least 6 times Spark's better store", times(ratio), ratio >= 6, FLOOR)],
                 [table_of(rows, seconds, twins, "5 windows a row"), timers_of({"a batch": [course]}, warm_up(course))],
                 compared,
                 rows,
@@ -218,7 +222,7 @@ def main() -> None:
                 "windows_long",
                 "Windows of 60 minutes every minute",
                 f"{len(course.seconds)} minutes of {few:,} rows, {keys:,} keys; Spark has the first 4",
-                [Claim("at least 40 times Spark's better store", times(ratio), ratio >= 40)],
+                [Claim("at least 40 times Spark's better store", times(ratio), ratio >= 40, FLOOR)],
                 [table_of(few, seconds, twins, "60 windows a row"), timers_of({"a batch": [course]}, warm_up(course))],
                 compared,
                 few,
