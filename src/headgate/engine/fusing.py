@@ -60,7 +60,7 @@ class Fused:
 def fused(
     name: str,
     steps: list[KeyedNode],
-    way: Extent,
+    extent: Extent,
     together: Iterable[tuple[str, ...]] = (),
     apart: Iterable[tuple[str, str]] = (),
     rates: Rates | None = None,
@@ -71,13 +71,13 @@ def fused(
         return Fused()
     # Operators behind one map of an input are the paper's to fuse as well. It saves us no shuffle, for what they get is
     # added up before it; so they are left alone unless all is asked for.
-    topology = topology_of(name, steps, rates, inputs if way == "auto" and rates is None else ())
+    topology = topology_of(name, steps, rates, inputs if extent == "auto" and rates is None else ())
     wishes = [_with_maps(frozenset(group), steps) for group in together]
     kept = set(apart)
     for one, other in combinations(steps, 2):
         names = (one.operator.name, other.operator.name)
         wished = any(set(names) <= group for group in wishes)
-        if not _may(one, other) or (not wished and not _free(one, other, way)):
+        if not _may(one, other) or (not wished and not _free(one, other, extent)):
             kept.add(names)
     fusion = fuse(topology, together=wishes, apart=sorted(kept))
     component, placed_by = [], []
@@ -88,7 +88,7 @@ def fused(
         columns = tuple(column for column in first.keys if own.attributes is ALL or column in own.attributes)
         component.append(homes.setdefault(fusion.layout.home[keyed.operator.name], len(homes)))
         placed_by.append(() if columns == keyed.keys else columns)
-    return Fused(tuple(component), tuple(placed_by), fusion, tuple(_reasons(steps, fusion, way)))
+    return Fused(tuple(component), tuple(placed_by), fusion, tuple(_reasons(steps, fusion, extent)))
 
 
 def _with_maps(wish: frozenset[str], steps: list[KeyedNode]) -> frozenset[str]:
@@ -104,7 +104,7 @@ def _with_maps(wish: frozenset[str], steps: list[KeyedNode]) -> frozenset[str]:
     return wish.union(between)
 
 
-def _reasons(steps: list[KeyedNode], fusion: Fusion, way: Extent) -> Iterator[str]:
+def _reasons(steps: list[KeyedNode], fusion: Fusion, extent: Extent) -> Iterator[str]:
     for source in steps:
         for between, number in _paths(source.node):
             target = steps[number]
@@ -120,9 +120,9 @@ def _reasons(steps: list[KeyedNode], fusion: Fusion, way: Extent) -> Iterator[st
                 why = "hot keys are split over slots, which no other operator could follow"
             elif not _may(source, target):
                 why = f"{', '.join(common)} has another type in each"
-            elif not _free(source, target, way) and way == "same keys":
+            elif not _free(source, target, extent) and extent == "same keys":
                 why = f'keys differ; fuse() or fusion="auto" would run both in one task, placed by {", ".join(common)}'
-            elif way == "off" and not any({*names} <= group for group in fusion.manual):
+            elif extent == "off" and not any({*names} <= group for group in fusion.manual):
                 why = "fusion is off"
             else:
                 why = next(verdict.text for verdict in verdicts if not verdict.fused)
@@ -143,9 +143,9 @@ def _may(one: KeyedNode, other: KeyedNode) -> bool:
     return all(schemas[0].field(column).type == schemas[1].field(column).type for column in common)
 
 
-def _free(one: KeyedNode, other: KeyedNode, way: Extent) -> bool:
+def _free(one: KeyedNode, other: KeyedNode, extent: Extent) -> bool:
     """Whether two operators may be fused without being asked for."""
-    return way == "auto" or (way == "same keys" and set(one.keys) == set(other.keys))
+    return extent == "auto" or (extent == "same keys" and set(one.keys) == set(other.keys))
 
 
 def topology_of(name: str, steps: list[KeyedNode], rates: Rates | None = None, inputs: Iterable[Node] = ()) -> Topology:
