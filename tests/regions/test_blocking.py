@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headgate.arrays import F64
 from headgate.errors import InputError
 from headgate.regions.balance import RESOLUTION, Balancer, Fixed, RoundRobin, Sample, Schedule
-from headgate.regions.blocking import BlockingRate
+from headgate.regions.blocking import PROBE, BlockingRate
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))
@@ -171,6 +171,17 @@ def test_a_long_way_to_the_workers_is_not_taken_for_work(workers: int, buffer: i
     total, final = best(where, DYNAMIC_PERIODS)
     assert run.throughput() >= 0.85 * total
     assert run.final_throughput() >= 0.95 * final
+
+
+@pytest.mark.parametrize(("workers", "period"), [(32, 10.0), (64, 10.0), (64, 27.0)])
+def test_who_rests_is_found_out_by_one_probe_though_its_turn_takes_periods_to_come(workers: int, period: float) -> None:
+    """So few frames in a period that a weight of 1 of 1000 may get none of them."""
+    periods = 170
+    where = region(half(workers, 100.0), then=1, periods=periods, period=period)
+    run = simulate(where, BlockingRate(), periods=periods)
+    assert (run.weights[periods // 8] == 0).any(), "somebody rests when the load leaves"
+    assert (run.weights[periods // 8 + 2 * PROBE :] > 0).all()
+    assert run.final_throughput() >= 0.95 * best(where, periods)[1]
 
 
 def test_round_robin_is_at_least_10_times_slower() -> None:

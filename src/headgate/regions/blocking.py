@@ -115,9 +115,11 @@ DESPAIR = 0.5
 falls accordingly."""
 
 PROBE = 64
-"""After so many periods with living connections at weight 0, all of these get a unit for one period. Nothing can be
-learnt at 0, and what was learnt last may be long out of date; hope alone could take hundreds of periods. Where a unit
-is too much it may cost more than half of the throughput while it lasts: one to two percent on the whole."""
+"""After so many periods with living connections at weight 0, all of these get a unit, for one period; where completions
+are known, until they have answered or are waited for, since the turn of a single unit may not come within a period, and
+what they answer replaces what was believed of them.
+Nothing can be learnt at 0, and what was learnt last may be long out of date; hope alone could take hundreds of periods.
+Where a unit is too much it may cost more than half of the throughput while it lasts: one to two percent on the whole."""
 
 TRY = 0.9
 """At small weights hope must reach a whole further unit, w / (w + 1), and this much further."""
@@ -188,6 +190,7 @@ class BlockingRate:
         self._send_cost = np.inf
         self._drag = 0.0
         self._resting = 0
+        self._probed: Bool = np.zeros(connections, dtype=np.bool_)
         return self._weights.copy()
 
     def observe(self, sample: Sample) -> I64:
@@ -282,7 +285,9 @@ class BlockingRate:
         share /= max(float(share.sum()), LEAST_OPEN)
         told = working & np.isfinite(self._takes) & (self._send_cost < np.inf)
         own = np.where(told, self._served_drag(leads, waits), own)
+        functions.forget(self._probed & told)  # what it answers now replaces what was believed
         functions.measure(leads | told, weights, own, share)
+        self._probed &= ~(leads | told)
         functions.bound(follows & ~told, weights, drag)
         functions.hope[told] = 1.0
 
@@ -359,16 +364,24 @@ class BlockingRate:
             hope = blamed[self._clusters]
             prefer = (np.bincount(self._clusters, now) / sizes).astype(np.int64)[self._clusters]
         least = np.where(alive, now // self.tuning.fall, 0)
-        self._resting = self._resting + 1 if (now[alive] == 0).any() else 0
-        if self._resting > PROBE and self.tuning.decay is not None:
-            least = np.where(alive, np.maximum(least, 1), 0)
-            self._resting = 0
+        least = np.maximum(least, self._probing(now))
         most = np.where(alive, np.minimum(now * self.tuning.rise + STEP, RESOLUTION), 0)
         if most.sum() < RESOLUTION:  # so few are left that they cannot take all of it in one step
             most = np.where(alive, RESOLUTION, 0)
         if least.sum() > RESOLUTION:  # more connections than units
             least = np.zeros_like(least)
         return select(curves * hope[:, None], RESOLUTION, least, most, prefer)
+
+    def _probing(self, now: I64) -> Bool:
+        """Those who must not be without weight, so that something is heard of them."""
+        rests = self._alive & (now == 0)
+        self._resting = self._resting + 1 if rests.any() else 0
+        heard = np.isfinite(self._took).any()
+        self._probed &= self._alive & heard
+        if self._resting > PROBE and self.tuning.decay is not None:
+            self._resting = 0
+            self._probed |= rests
+        return self._probed
 
     @property
     def _pooling(self) -> int:
