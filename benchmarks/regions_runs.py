@@ -131,6 +131,8 @@ class Run:
     seconds: float = 0.0
     final: float = 0.0
     """Items per second over the last quarter of the items."""
+    finals: list[float] = field(default_factory=list)
+    """The same of every round, this run's among them."""
     at: list[float] = field(default_factory=list)
     weights: list[NDArray[np.int64]] = field(default_factory=list)
     rates: list[NDArray[np.float64]] = field(default_factory=list)

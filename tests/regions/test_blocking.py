@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headgate.arrays import F64
 from headgate.errors import InputError
 from headgate.regions.balance import RESOLUTION, Balancer, Fixed, RoundRobin, Sample, Schedule
-from headgate.regions.blocking import PROBE, BlockingRate
+from headgate.regions.blocking import NEWS, PROBE, BlockingRate
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT))
@@ -180,7 +180,7 @@ def test_who_rests_is_found_out_by_one_probe_though_its_turn_takes_periods_to_co
     where = region(half(workers, 100.0), then=1, periods=periods, period=period)
     run = simulate(where, BlockingRate(), periods=periods)
     assert (run.weights[periods // 8] == 0).any(), "somebody rests when the load leaves"
-    assert (run.weights[periods // 8 + 2 * PROBE :] > 0).all()
+    assert (run.weights[periods // 8 + PROBE + 2 * NEWS :] > 0).all()
     assert run.final_throughput() >= 0.95 * best(where, periods)[1]
 
 

@@ -121,6 +121,10 @@ what they answer replaces what was believed of them.
 Nothing can be learnt at 0, and what was learnt last may be long out of date; hope alone could take hundreds of periods.
 Where a unit is too much it may cost more than half of the throughput while it lasts: one to two percent on the whole."""
 
+NEWS = 8
+"""When somebody who rested carries a share again, the others who rest are probed at once, for a load seldom leaves one
+worker alone; but not within so many periods of the last probe."""
+
 TRY = 0.9
 """At small weights hope must reach a whole further unit, w / (w + 1), and this much further."""
 
@@ -190,6 +194,7 @@ class BlockingRate:
         self._send_cost = np.inf
         self._drag = 0.0
         self._resting = 0
+        self._rested: Bool = np.zeros(connections, dtype=np.bool_)
         self._probed: Bool = np.zeros(connections, dtype=np.bool_)
         return self._weights.copy()
 
@@ -376,9 +381,11 @@ class BlockingRate:
         """Those who must not be without weight, so that something is heard of them."""
         rests = self._alive & (now == 0)
         self._resting = self._resting + 1 if rests.any() else 0
-        heard = np.isfinite(self._took).any()
-        self._probed &= self._alive & heard
-        if self._resting > PROBE and self.tuning.decay is not None:
+        back = self._rested & self._alive & (2 * now * self._alive.sum() >= RESOLUTION)  # half of an even share
+        self._rested = (self._rested | rests) & self._alive & ~back
+        self._probed &= self._alive & np.isfinite(self._took).any()
+        due = self._resting > PROBE or (back.any() and self._resting > NEWS)
+        if due and self.tuning.decay is not None:
             self._resting = 0
             self._probed |= rests
         return self._probed
