@@ -117,9 +117,9 @@ falls accordingly."""
 PROBE = 64
 """After so many periods with living connections at weight 0, all of these get a unit, for one period; where completions
 are known, until they have answered or are waited for, since the turn of a single unit may not come within a period, and
-what they answer replaces what was believed of them.
-Nothing can be learnt at 0, and what was learnt last may be long out of date; hope alone could take hundreds of periods.
-Where a unit is too much it may cost more than half of the throughput while it lasts: one to two percent on the whole."""
+what they answer replaces what was believed of them. Nothing can be learnt at 0, and what was learnt last may be long
+out of date; hope alone could take hundreds of periods. Where a unit is too much it may cost more than half of the
+throughput while it lasts: one to two percent on the whole."""
 
 NEWS = 8
 """When somebody who rested carries a share again, the others who rest are probed at once, for a load seldom leaves one
