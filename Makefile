@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
+FAST ?= fast
 
 .PHONY: help install java demo test test-faults check format lint types imports fast lock clean
 
@@ -28,12 +29,12 @@ demo: install ## watch a skewed word count on Spark level out
 	@$(BIN)/headgate demo
 
 test: install java ## run every test
-	@$(BIN)/python -m pytest -n $(JOBS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-faults: install java ## kill the driver more than 60 times, in many minutes, and compare
 	@HEADGATE_FAULTS=full $(BIN)/python -m pytest -s tests/integration/test_crashes.py
 
-check: install format lint types imports fast ## format, lint, types, import rules, fast tests
+check: install format lint types imports $(FAST) ## format, lint, types, import rules, fast tests
 
 format:
 	@$(BIN)/ruff format --check .
@@ -44,7 +45,7 @@ types:
 imports:
 	@$(BIN)/lint-imports
 fast:
-	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not spark"
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not slow and not spark"
 
 lock: $(STAMP) ## compile requirements.lock anew
 	@$(BIN)/python -m pip install --quiet uv
