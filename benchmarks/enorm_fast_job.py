@@ -90,7 +90,7 @@ def sent(run: Run) -> int:
 
 def figure16(quick: bool) -> Report:
     """Time for the same rows by the number of fused operators."""
-    keys, rows, batches, rounds = (500, 10_000, 4, 1) if quick else (5_000, 2_000_000, 6, 2)
+    keys, rows, batches, rounds = (500, 10_000, 4, 1) if quick else (5_000, 4_000_000, 6, 2)
     rng = np.random.default_rng(16)
     seconds: dict[tuple[str, int], list[float]] = {(form, fused): [] for form in FORMS for fused in FUSED}
     crossing: dict[str, int] = {}
