@@ -22,7 +22,7 @@ ROUNDS = 3
 """Where the load leaves, Oracle* and LB-adaptive take turns so many times: what the machine does to a single run is as
 large as what is to be told apart."""
 
-PERIODS, RECOVERY_PERIODS = 70, 120
+PERIODS, RECOVERY_PERIODS = 70, 80
 """Sampling periods that Oracle* takes, about; and where the load leaves, since what matters then comes afterwards."""
 
 MEDIUM = {2: (0.002, 0.1), 4: (0.002, 0.1), 8: (0.002, 0.1), 16: (0.004, 0.1)}
