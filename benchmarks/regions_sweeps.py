@@ -275,8 +275,8 @@ def figure13(quick: bool) -> Report:
             "LB-adaptive is close to 9 times better than round-robin",
             _listed(gain, "{:.1f}") + " times",
             min(gain) >= 7,
-            because="With 64 workers LB-adaptive loses seconds to the items that slow workers get at first, 2 s each; and "
-            "round-robin's time is scaled up from a run in which a slow worker gets two or three of them.",
+            because="With 64 workers LB-adaptive loses seconds to the items that slow workers get at first, 2 s each; "
+            "and round-robin's time is scaled up from a run in which a slow worker gets two or three of them.",
         ),
         Claim(
             "LB-static and LB-adaptive take about as long",
@@ -310,9 +310,9 @@ def figure13(quick: bool) -> Report:
         seed=0,
         notes=[
             "Rounds and round-robin as in figure 10.",
-            "The share of a slow worker is less than a unit of 1000. Oracle* gives eight of them one by rounding, and is "
-            "held up by these while the load lasts: without any its time would be some 5 s (32 workers) and 17 s (64) "
-            "shorter, by what they take for an item.",
+            "The share of a slow worker is less than a unit of 1000. Oracle* gives eight of them one by rounding, and "
+            "is held up by these while the load lasts: without any its time would be some 5 s (32 workers) and 17 s "
+            "(64) shorter, by what they take for an item.",
         ],
         picture=_picture({"dynamic": runs}, runs),
     )
