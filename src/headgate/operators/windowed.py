@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.arrays import I64
+from headgate.arrays import I32, I64, compiled
 from headgate.errors import InputError
 from headgate.operators.aggregates import Aggregate, Aggregation
 from headgate.operators.contract import Clock, KeyedInput, KeyedOutput
@@ -49,14 +49,19 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """2^64 divided by the golden ratio: consecutive multiples of it are spread evenly."""
 
 
-def scattered(hops: I64, starts: I64) -> I64:
-    """A number per piece that has nothing to do with its neighbours' (the finaliser of splitmix64)."""
-    with np.errstate(over="ignore"):
-        mixed = starts.view(np.uint64) + (hops.view(np.uint64) + np.uint64(2)) * _GOLDEN
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed = mixed ^ (mixed >> np.uint64(31))
-    numbers: I64 = mixed.view(np.int64)
+@compiled
+def _told_apart(hashes: I64, hops: I32, starts: I64) -> I64:
+    """The hash of each row with a number of its piece mixed in, one that has nothing to do with its neighbours' (the
+    finaliser of splitmix64); done twice, the hash again. Rows of one piece mostly lie together."""
+    numbers = np.empty_like(hashes)
+    number = np.int64(0)
+    for row in range(len(hashes)):
+        if row == 0 or hops[row] != hops[row - 1] or starts[row] != starts[row - 1]:
+            mixed = np.uint64(starts[row]) + (np.uint64(hops[row]) + np.uint64(2)) * _GOLDEN
+            mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            number = np.int64(mixed ^ (mixed >> np.uint64(31)))
+        numbers[row] = hashes[row] ^ number
     return numbers
 
 
@@ -153,9 +158,9 @@ class WindowedAggregation:
         else:
             at = np.maximum(first, last - 1) if self.spans is Spans.END else first
             starts = self.slicing.slice_of(at)
-            hops = np.full(len(starts), SLICE)
-        rows = rows.append_column(HOP, pa.array(hops, pa.int32())).append_column(START, pa.array(starts))
-        partials, identities = self.inner.early(rows, hashes ^ scattered(hops, starts))
+            hops = np.full(len(starts), SLICE, dtype=np.int32)
+        rows = rows.append_column(HOP, pa.array(hops)).append_column(START, pa.array(starts))
+        partials, identities = self.inner.early(rows, _told_apart(hashes, hops, starts))
         return partials, self.key_hashes(partials, identities)
 
     def _timed(self, rows: pa.Table, hashes: I64) -> tuple[pa.Table, I64, I64, I64]:
@@ -172,14 +177,14 @@ class WindowedAggregation:
         )
         return rows, hashes, first, last
 
-    def _windows(self, first: I64, last: I64) -> tuple[I64, I64, I64]:
+    def _windows(self, first: I64, last: I64) -> tuple[I64, I32, I64]:
         """The windows of each row: positions of rows, hops, starts."""
         found = [
             (number, *place_in_windows(self.slicing, number, first, last, self.spans)[:2])
             for number, hop in enumerate(self.slicing.hops)
             if not hop.helper
         ]
-        hops = np.concatenate([np.full(len(position), direct(number)) for number, position, _ in found])
+        hops = np.concatenate([np.full(len(position), direct(number), dtype=np.int32) for number, position, _ in found])
         position = np.concatenate([position for _, position, _ in found])
         return position, hops, np.concatenate([starts for _, _, starts in found])
 
@@ -190,11 +195,11 @@ class WindowedAggregation:
 
     def identities(self, partials: pa.Table, hashes: I64) -> I64:
         """What tells partials apart: one number per key and piece."""
-        return hashes ^ scattered(*pieces_of(partials))
+        return _told_apart(hashes, *_pieces(partials))
 
     def key_hashes(self, partials: pa.Table, identities: I64) -> I64:
         """The hashes of the keys, from the identities of the partials."""
-        return identities ^ scattered(*pieces_of(partials))
+        return _told_apart(identities, *_pieces(partials))
 
     def merged(self, partials: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
         """Partials of several pieces -> one row per key, without its piece; and the hashes of the keys."""
@@ -226,8 +231,13 @@ class WindowedAggregation:
 
 def pieces_of(partials: pa.Table) -> tuple[I64, I64]:
     """The hop and the start of each partial's piece."""
+    hops, starts = _pieces(partials)
+    return hops.astype(np.int64), starts
+
+
+def _pieces(partials: pa.Table) -> tuple[I32, I64]:
     hops, starts = (partials.column(name).combine_chunks().to_numpy(zero_copy_only=False) for name in (HOP, START))
-    return hops.astype(np.int64), np.ascontiguousarray(starts, dtype=np.int64)
+    return np.ascontiguousarray(hops, dtype=np.int32), np.ascontiguousarray(starts, dtype=np.int64)
 
 
 def instants(column: pa.ChunkedArray) -> pa.ChunkedArray:

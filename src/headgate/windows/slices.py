@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headgate.arrays import I64, Bool
+from headgate.arrays import I64, Bool, compiled
 from headgate.errors import JobError
 from headgate.windows.kinds import CountWindows, Hop, TimeWindows, common_divisor
 from headgate.windows.progress import NO_WATERMARK
@@ -83,8 +83,7 @@ class Slicing:
 
     def slice_of(self, times: I64) -> I64:
         """The start of the slice that each time lies in."""
-        starts: I64 = (times - self.anchor) // self.width * self.width + self.anchor
-        return starts
+        return _starts(times, self.anchor, self.width)
 
     def windows_of(self, times: I64, hop: int) -> tuple[I64, I64]:
         """The windows of a hop that contain each time (a slice's start, or a row's time).
@@ -179,3 +178,15 @@ def expand(first: I64, counts: I64) -> tuple[I64, I64]:
     position = np.repeat(np.arange(len(counts)), counts)
     begin = np.cumsum(counts) - counts
     return position, first[position] + np.arange(len(position)) - begin[position]
+
+
+@compiled
+def _starts(times: I64, anchor: int, width: int) -> I64:
+    """The start of each time's slice. Times that lie together are mostly of one: then there is nothing to divide."""
+    starts = np.empty(len(times), dtype=np.int64)
+    start = anchor
+    for at in range(len(times)):
+        if not 0 <= times[at] - start < width:
+            start = (times[at] - anchor) // width * width + anchor
+        starts[at] = start
+    return starts
