@@ -13,7 +13,7 @@ import pytest
 
 from headgate.errors import CheckpointError, StateError
 from headgate.routing import Assignment
-from headgate.state import BatchPlan, Checkpoint, Files, Finding, Layout, Manifest
+from headgate.state import BatchPlan, Checkpoint, Files, Finding, Layout, Manifest, journal
 from headgate.state.checkpoint import PROGRESS_KEPT
 from headgate.state.ownership import HEARTBEAT_SECONDS, LEASE_SECONDS, is_running, process_start
 
@@ -126,6 +126,19 @@ def test_a_replay_leaves_the_journal_as_it_was(checkpoint: Checkpoint) -> None:
     checkpoint.files.write_bytes("journal/9.jsonl", b"{")
     with pytest.raises(StateError, match=r"journal/9.jsonl is damaged"):
         checkpoint.journal()
+
+
+def test_the_journal_of_versions_that_are_gone_is_kept_in_volumes(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "VOLUME", 4)
+    for batch in range(10):
+        checkpoint.append_journal(batch, [{"batch": batch}])
+        checkpoint.commit(manifest(batch))
+        checkpoint.retain(2)
+    assert checkpoint.files.list("journal") == ["0-3.jsonl", "4-7.jsonl", "8.jsonl", "9.jsonl"]
+    assert checkpoint.journal() == [{"batch": batch} for batch in range(10)]
+    assert checkpoint.last_journal(3) == [{"batch": batch} for batch in (7, 8, 9)]
 
 
 def test_the_last_progress_is_kept(checkpoint: Checkpoint) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import socket
 import time
@@ -19,9 +19,6 @@ from headgate.state.ownership import LEASE_SECONDS, Ownership, is_running
 
 STORE = "headgate"
 """The subdirectory of the checkpoint that is ours; the other one is Spark's."""
-
-JOURNAL_FILES = 8
-"""Journal files looked into for the last entries: one per batch, and a plan with its moves fits in one."""
 
 
 def open_checkpoint(path: str) -> Checkpoint:
@@ -90,13 +87,8 @@ def runner(checkpoint: Checkpoint, *, clock: Callable[[], float] = time.time, ho
 
 def last_entries(checkpoint: Checkpoint, count: int) -> list[Entry]:
     """The last entries of the journal, oldest first. Lines that cannot be read are left out."""
-    names = [name for name in checkpoint.files.list("journal") if name.removesuffix(".jsonl").isdecimal()]
-    names.sort(key=lambda name: int(name.removesuffix(".jsonl")))
     entries: list[Entry] = []
-    for name in names[-JOURNAL_FILES:]:
-        try:
-            lines = checkpoint.files.read_bytes(f"journal/{name}").splitlines()
-            entries += [Entry.from_json(json.loads(line)) for line in lines]
-        except (ValueError, HeadgateError):
-            continue
-    return entries[-count:] if count > 0 else []
+    for line in checkpoint.last_journal(count):
+        with contextlib.suppress(HeadgateError):
+            entries.append(Entry.from_json(line))
+    return entries

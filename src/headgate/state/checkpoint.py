@@ -6,7 +6,7 @@
     manifests/N.json                            commits batch N
     runs/<operator>/<batch>-<slot>-<8 hex>.run  state; named by attempt, so that no two tasks write one file
     outbox/<output>/<batch>-<slot>-<8 hex>.parquet  results on their way to a sink
-    journal/N.jsonl                             decisions
+    journal/N.jsonl                             decisions; those of old batches in volumes
     progress/N.json                             measurements
 
 A crash at any moment leaves either no manifest N, and then batch N runs again under plan N, or the whole of it. Files
@@ -24,6 +24,7 @@ from typing import Any
 
 from headgate.errors import CheckpointError, StateError
 from headgate.state.files import Files, unique_name
+from headgate.state.journal import JournalFiles
 from headgate.state.manifest import BatchPlan, Manifest
 from headgate.state.ownership import Ownership
 from headgate.state.runs import Run
@@ -55,6 +56,7 @@ class Checkpoint:
     def __init__(self, files: Files, *, clock: Callable[[], float] = time.time) -> None:
         self.files = files
         self._ownership = Ownership(files, clock)
+        self._journal = JournalFiles(files)
         self._used: dict[int, frozenset[str]] = {}
 
     # -- who ---------------------------------------------------------------------------------------------------------
@@ -174,24 +176,15 @@ class Checkpoint:
     def append_journal(self, batch: int, entries: Iterable[Mapping[str, Any]]) -> None:
         """Add entries to the journal of a batch. An entry that is there already, word for word, is not added again,
         so a replay leaves the journal as it was."""
-        name = f"journal/{batch}.jsonl"
-        content = self.files.read_bytes(name) if self.files.exists(name) else b""
-        have = set(content.splitlines())
-        new = [json.dumps(dict(entry), sort_keys=True).encode() for entry in entries]
-        new = [line for line in dict.fromkeys(new) if line not in have]
-        if new:
-            self.files.write_bytes(name, content + b"".join(line + b"\n" for line in new))
+        self._journal.append(batch, entries)
 
     def journal(self) -> list[dict[str, Any]]:
-        """Every entry, from the first batch on."""
-        entries: list[dict[str, Any]] = []
-        for batch in self._numbered("journal", ".jsonl"):
-            name = f"journal/{batch}.jsonl"
-            try:
-                entries += [json.loads(line) for line in self.files.read_bytes(name).splitlines()]
-            except ValueError as error:
-                raise StateError.damaged(self.files.join(name), str(error)) from error
-        return entries
+        """Every entry, from the first batch on. ``StateError`` where a file is damaged."""
+        return self._journal.entries()
+
+    def last_journal(self, last: int) -> list[dict[str, Any]]:
+        """The last so many entries, oldest first. Damaged files are left out."""
+        return self._journal.last(last)
 
     def write_progress(self, batch: int, progress: Mapping[str, Any]) -> None:
         """Keep the measurements of a batch; those of ``PROGRESS_KEPT`` batches before go."""
@@ -218,7 +211,7 @@ class Checkpoint:
         so also those of failed attempts; results of batches before the last; progress beyond ``PROGRESS_KEPT``; and
         temporary files of committed batches. While a kept manifest cannot be read no run is deleted, since it is not
         known which it names. Manifests go first, so a crash in between leaves orphans for the next time, never a
-        manifest without its runs.
+        manifest without its runs. Of the journal nothing is deleted: that of older versions goes into volumes.
         """
         versions = self.versions()
         if not versions:
@@ -242,6 +235,7 @@ class Checkpoint:
             self._delete_stale(directory, latest)
         for batch in self._numbered("progress", ".json")[:-PROGRESS_KEPT]:
             self.files.delete(f"progress/{batch}.json")
+        self._journal.bind(before=kept[0])
 
     def _named_runs(self, batches: Sequence[int]) -> frozenset[str] | None:
         """The runs that these versions name; None when one of them cannot be read."""
