@@ -53,6 +53,9 @@ SKEW = 0.85
 LENGTHS = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60)
 """Minutes of the ten windows that run at once."""
 
+HEAP = "10g"
+"""Java's: Spark's default store keeps 60 windows of every key in it, twice. With 3 GiB it runs out."""
+
 WARM_UP = 12
 """Small batches of each side before anything counts: a JVM goes on compiling for that long."""
 
@@ -194,7 +197,8 @@ def main() -> None:
     rng = np.random.default_rng(options.seed)
     wanted = [options.only] if options.only else list(PARTS)
     few = rows // 10
-    with scratch() as space, session(CORES, SLOTS, spark__sql__session__timeZone="UTC") as spark:
+    settings = {"spark__sql__session__timeZone": "UTC", "spark__driver__memory": HEAP}
+    with scratch() as space, session(CORES, SLOTS, **settings) as spark:
         warm = minutes(space / "warm", rng, WARM_UP, few, keys)
         ours(spark, warm, space / "warm-up", [2])
         for store in STORES:
