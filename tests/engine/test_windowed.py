@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from headgate.engine import windowed
 from headgate.engine.program import Input, Mapped, Program, Step, ToOperator, ToOutput
 from headgate.operators import WindowedAggregation
 from headgate.windows import Slicing, window, with_helpers
@@ -235,24 +236,36 @@ WINDOWS = st.sampled_from(
 )
 
 
+ALONE = st.sampled_from([1, 3, windowed.ALONE])
+"""Rows from which on a piece has a run of its own."""
+
+
 @pytest.mark.slow
 @settings(max_examples=60)
-@given(kind=WINDOWS, turns=TURNS, slack=st.sampled_from([0, 7, 40]), seed=st.integers(0, 99))
+@given(kind=WINDOWS, turns=TURNS, slack=st.sampled_from([0, 7, 40]), seed=st.integers(0, 99), alone=ALONE)
 def test_any_stream_gives_what_the_model_says(
-    engine: Any, tmp_path_factory: pytest.TempPathFactory, kind: dict[str, Any], turns: Any, slack: int, seed: int
+    engine: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    kind: dict[str, Any],
+    turns: Any,
+    slack: int,
+    seed: int,
+    alone: int,
 ) -> None:
-    options = dict(kind)
-    operator = _operator(*options.pop("lengths"), **options)
-    bench = _bench(engine, tmp_path_factory.mktemp("windows"), operator, slack=slack)
-    bench.driver.run_tasks = engine.scrambled(seed)
-    model = Model(operator.slicing, slack)
-    now = 0
-    for number, (drawn, event, slot) in enumerate([*turns, ([], "", 0)]):
-        now += 9
-        rows = [(key, value, now + ahead) for key, value, ahead in drawn]
-        flush = number == len(turns)
-        bench.disturb(event, slot, seed + number)
-        wanted = model.batch(rows, flush=flush)
-        bench.run(bench.frame(_rows(rows[::2]), _rows(rows[1::2])), number, flush=flush)
-        assert _results(bench, number) == wanted
-    assert not bench.counted()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windowed, "ALONE", alone)
+        options = dict(kind)
+        operator = _operator(*options.pop("lengths"), **options)
+        bench = _bench(engine, tmp_path_factory.mktemp("windows"), operator, slack=slack)
+        bench.driver.run_tasks = engine.scrambled(seed)
+        model = Model(operator.slicing, slack)
+        now = 0
+        for number, (drawn, event, slot) in enumerate([*turns, ([], "", 0)]):
+            now += 9
+            rows = [(key, value, now + ahead) for key, value, ahead in drawn]
+            flush = number == len(turns)
+            bench.disturb(event, slot, seed + number)
+            wanted = model.batch(rows, flush=flush)
+            bench.run(bench.frame(_rows(rows[::2]), _rows(rows[1::2])), number, flush=flush)
+            assert _results(bench, number) == wanted
+        assert not bench.counted()

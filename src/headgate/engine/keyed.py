@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from headgate.arrays import F64, I32, I64, Bool, among
+from headgate.arrays import F64, I32, I64, Bool, among, by_place
 from headgate.engine.orders import Orders, SlotReport, nothing
 from headgate.engine.payload import HASH, encode
 from headgate.engine.program import Step
@@ -168,7 +168,7 @@ class OperatorBatch:
         tables = []
         for source in np.unique(moving.source[mine]):
             rows = mine[moving.source[mine] == source]
-            rows = rows[np.lexsort((moving.hash[rows], moving.source_place[rows]))]
+            rows = rows[by_place(moving.source_place[rows], moving.hash[rows])]
             refs = self.orders.sources.refs(self.number, int(source))
             found = lookup(self.orders.files, refs, self.schema, moving.source_place[rows], moving.hash[rows])
             tables.append(found.table.filter(pa.array(found.present)))
@@ -268,7 +268,7 @@ class OperatorBatch:
         extra = ~among(hashes, touched.hash) & ~among(hashes, expired)
         extra_hash, first = np.unique(hashes[extra], return_index=True)
         extra_place = place[extra][first]
-        order = np.lexsort((extra_hash, extra_place))
+        order = by_place(extra_place, extra_hash)
         extra_place, extra_hash = extra_place[order], extra_hash[order]
         if len(extra_hash):
             there = lookup(orders.files, refs, self.schema, extra_place, extra_hash)
@@ -276,7 +276,7 @@ class OperatorBatch:
             more_keys = key_part(more, self.operator)
             place = np.concatenate([touched.place, extra_place])
             hashes = np.concatenate([touched.hash, extra_hash])
-            order = np.lexsort((hashes, place))
+            order = by_place(place, hashes)
             zeros = np.zeros(len(extra_hash), dtype=np.int64)
             index = pa.array(order)
             count = len(order)
@@ -485,7 +485,7 @@ def _arranged(schema: pa.Schema, places: list[I32], tables: list[pa.Table]) -> t
     hashes = hashes_of(table)
     if ((place[1:] > place[:-1]) | ((place[1:] == place[:-1]) & (hashes[1:] > hashes[:-1]))).all():
         return place, table
-    order = np.lexsort((hashes, place))
+    order = by_place(place, hashes)
     return place[order], table.take(pa.array(order))
 
 

@@ -17,7 +17,8 @@ from headgate.state import Checkpoint, Files
 BUFFER_BYTES = 64 << 20
 """Results are held back up to this many bytes per output, so that a file has few and large row groups."""
 
-COMPRESSION = "zstd"
+COMPRESSION = "lz4"
+"""The files are written once and read once, soon after: what is quick counts for more than what is small."""
 
 
 class _Target:
@@ -29,7 +30,9 @@ class _Target:
         self.rows = 0
         self.at = 0
         self.closed = False
-        self.writer = pq.ParquetWriter(pa.PythonFile(self, mode="w"), schema, compression=COMPRESSION)
+        self.writer = pq.ParquetWriter(
+            pa.PythonFile(self, mode="w"), schema, compression=COMPRESSION, use_dictionary=_repeating(schema)
+        )
 
     def write(self, content: bytes) -> int:
         self.file.write(content)
@@ -90,3 +93,11 @@ class Outbox:
         """Leave no trace."""
         for target in self._open.values():
             target.file.abort()
+
+
+def _repeating(schema: pa.Schema) -> list[str] | bool:
+    """The columns whose values may be few and long, and are worth a dictionary; numbers take as long to look up as to
+    write. False if there are none."""
+    return [
+        each.name for each in schema if not pa.types.is_primitive(each.type) or pa.types.is_temporal(each.type)
+    ] or False

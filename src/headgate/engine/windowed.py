@@ -1,8 +1,8 @@
 """Windows of one operator in one slot for one batch: partials added, windows closed, pieces kept or dropped.
 
-    partials of the batch ───────────────┬──────────────────────────> one new run (runs of the same pieces folded in)
+    partials of the batch ───────────────┬──────────────────────────> new runs (runs of the same pieces folded in)
     runs with pieces of closing windows ─┴─> merge, shortest window first ─> results
-                                                     └──> pieces that longer windows are made of ──> the same run
+                                                     └──> pieces that longer windows are made of ──> runs of their own
 
 The state is partials by key and piece. What a batch brings is only added, and never looked up; the runs that hold a
 piece are read once, when a window that needs it closes. A window that closes is put together in the way that merges
@@ -21,11 +21,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from headgate.arrays import I32, I64, among
+from headgate.arrays import I32, I64, among, by_place
 from headgate.engine.orders import Orders, SlotReport, nothing
 from headgate.engine.program import Step
 from headgate.engine.staterows import state_schema, summed
-from headgate.operators import NO_WATERMARK, WindowedAggregation, direct, pieces_of
+from headgate.operators import NO_WATERMARK, WindowedAggregation, direct, grouped_by_piece
 from headgate.routing import Handovers, Places, group_of
 from headgate.state import FIRST_KEY, GROWTH, MAX_REFS, Bitmap, Checkpoint, Ref, RunInfo, RunWriter, open_run
 from headgate.stats.loads import OperatorLoad
@@ -33,6 +33,9 @@ from headgate.windows import SLICE, Piece, Slicing
 
 Partials = tuple[pa.Table, I64]
 """Partial rows, and the hashes of their keys."""
+
+ALONE = 8192
+"""Rows from which on a piece has a run of its own, so that nothing else is read with it; smaller ones share a run."""
 
 
 @dataclass(slots=True)
@@ -52,6 +55,7 @@ class WindowBatch:
     seconds: dict[str, float] = field(default_factory=dict)
     _shelves: dict[str, _Shelf] = field(default_factory=dict)
     _wanted: dict[Piece, int] = field(default_factory=dict)
+    _holding: dict[Piece, list[Ref]] | None = None
     _keys_merged: int = 0
     _mark: float = field(init=False)
 
@@ -236,8 +240,12 @@ class WindowBatch:
     def _partials(self, piece: Piece, fresh: dict[Piece, Partials], made: dict[Piece, Partials]) -> list[Partials]:
         if piece in made:
             return [made[piece]]
-        holding = [ref for ref in self.refs if any(piece == one for one, _ in self._pieces(ref.run))]
-        found = [self._shelf(ref).of(piece) for ref in holding]
+        if self._holding is None:
+            self._holding = {}
+            for ref in self.refs:
+                for one, _ in self._pieces(ref.run):
+                    self._holding.setdefault(one, []).append(ref)
+        found = [self._shelf(ref).of(piece) for ref in self._holding.get(piece, ())]
         return [*found, fresh[piece]] if piece in fresh else found
 
     def _shelf(self, ref: Ref) -> _Shelf:
@@ -261,18 +269,19 @@ class WindowBatch:
 
     def _write(self, new: dict[Piece, Partials]) -> tuple[tuple[Ref, ...], int, tuple[I32, I64, I64]]:
         """Write what is new, with the runs that it is folded with; drop runs that nobody needs."""
-        parts = list(new.values())
+        parts = {piece: [part] for piece, part in new.items()}
         refs = [ref for ref in self.refs if any(self._needed(piece) for piece, _ in self._pieces(ref.run))]
-        folded = self._fold(refs, set(new), sum(len(hashes) for _, hashes in parts))
+        folded = self._fold(refs, set(new), sum(len(hashes) for _, hashes in new.values()))
         for ref in folded:
-            parts += [self._shelf(ref).of(piece) for piece, _ in self._pieces(ref.run) if self._needed(piece)]
-        kept = [ref for ref in refs if ref not in folded]
-        written = 0
-        if any(len(hashes) for _, hashes in parts):
-            run = self._run(parts)
-            kept.append(Ref(run, run.places))
-            written = run.bytes
-        return tuple(kept), written, self._changes(kept)
+            for piece, _ in self._pieces(ref.run):
+                if self._needed(piece):
+                    parts.setdefault(piece, []).append(self._shelf(ref).of(piece))
+        rows = {piece: sum(len(hashes) for _, hashes in own) for piece, own in parts.items()}
+        together = [part for piece, own in parts.items() if rows[piece] < ALONE for part in own]
+        alone = [own for piece, own in parts.items() if rows[piece] >= ALONE]
+        runs = [self._run(own) for own in (*alone, together) if any(len(hashes) for _, hashes in own)]
+        kept = [*(ref for ref in refs if ref not in folded), *(Ref(run, run.places) for run in runs)]
+        return tuple(kept), sum(run.bytes for run in runs), self._changes(kept)
 
     def _fold(self, refs: Sequence[Ref], own: set[Piece], rows: int) -> list[Ref]:
         """The runs to be written again with what is new: the newest ones that share a piece with it and are not much
@@ -294,7 +303,7 @@ class WindowBatch:
             table, hashes = self.operator.combine(table, hashes)
         identity = self.operator.identities(table, hashes)
         place = self.places.of(self.step.placing(table, hashes))
-        order = np.lexsort((identity, place))
+        order = by_place(place, identity)
         table = table.take(pa.array(order))
         count = len(order)
         nulls = pa.nulls(count, pa.int64())
@@ -306,9 +315,10 @@ class WindowBatch:
         with RunWriter(self.orders.files, name, self.schema, self.orders.batch, self.places.count) as writer:
             writer.append(place[order], rows)
             info = writer.finish()
-        pieces = pa.table(pieces_of(table), names=["hop", "start"]).group_by(["hop", "start"], use_threads=False)
-        listed = pieces.aggregate([([], "count_all")]).to_pydict().values()
-        return replace(info, pieces=tuple(sorted(zip(*listed, strict=True))))
+        grouping, pieces = grouped_by_piece(table)
+        counts = np.diff(grouping.starts).tolist()
+        listed = ((hop, start, rows) for (hop, start), rows in zip(pieces, counts, strict=True))
+        return replace(info, pieces=tuple(sorted(listed)))
 
     def _changes(self, after: Sequence[Ref]) -> tuple[I32, I64, I64]:
         """By how much the state of each place has grown."""
@@ -355,7 +365,11 @@ class _Shelf:
         table = rows.select(range(FIRST_KEY, rows.num_columns)).rename_columns(operator.partial_schema.names)
         identity = np.concatenate([np.asarray(chunk) for chunk in rows.column(0).chunks] or [nothing()])
         hashes = operator.key_hashes(table, identity) if len(identity) else nothing()
-        return cls(_by_piece(table, hashes, operator), (operator.partial_schema.empty_table(), nothing()))
+        empty = operator.partial_schema.empty_table(), nothing()
+        if len(ref.run.pieces) == 1:
+            ((hop, start, _),) = ref.run.pieces
+            return cls({Piece(start, start + _length(operator.slicing, hop), hop): (table, hashes)}, empty)
+        return cls(_by_piece(table, hashes, operator), empty)
 
     def of(self, piece: Piece) -> Partials:
         return self.pieces.get(piece, self.empty)
@@ -372,15 +386,14 @@ def _by_piece(table: pa.Table, hashes: I64, operator: WindowedAggregation) -> di
     """Partials sorted out by their pieces."""
     if not len(hashes):
         return {}
-    slicing = operator.slicing
-    hops, starts = pieces_of(table)
-    order = np.lexsort((starts, hops))
-    hops, starts = hops[order], starts[order]
-    edges = np.flatnonzero(np.concatenate(([True], (hops[1:] != hops[:-1]) | (starts[1:] != starts[:-1]), [True])))
-    if len(edges) > 2:
-        table, hashes = table.take(pa.array(order)), hashes[order]
-    found = {}
-    for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        hop, start = int(hops[low]), int(starts[low])
-        found[Piece(start, start + _length(slicing, hop), hop)] = table.slice(low, high - low), hashes[low:high]
-    return found
+    grouping, pieces = grouped_by_piece(table)
+    found = [Piece(start, start + _length(operator.slicing, hop), hop) for hop, start in pieces]
+    if len(found) == 1:
+        return {found[0]: (table, hashes)}
+    table, hashes = table.take(pa.array(grouping.order)), hashes[grouping.order]
+    edges = grouping.starts.tolist()
+    sorted_out = {
+        piece: (table.slice(low, high - low), hashes[low:high])
+        for piece, low, high in zip(found, edges[:-1], edges[1:], strict=True)
+    }
+    return dict(sorted(sorted_out.items(), key=lambda item: (item[0].hop, item[0].start)))

@@ -18,7 +18,7 @@ from headgate.operators.sessions import SessionAggregation
 from headgate.operators.sketches import approx_distinct, quantile
 from headgate.operators.split import Compute, Consolidate
 from headgate.operators.vectorised import Batch, Update, Vectorised
-from headgate.operators.windowed import WindowedAggregation, direct, instants, pieces_of
+from headgate.operators.windowed import WindowedAggregation, direct, grouped_by_piece, instants, pieces_of
 
 __all__ = [
     "LEFT",
@@ -60,6 +60,7 @@ __all__ = [
     "distinct",
     "first",
     "group_rows",
+    "grouped_by_piece",
     "instants",
     "last",
     "max_",

@@ -29,6 +29,7 @@ from headgate.arrays import I32, I64, compiled
 from headgate.errors import InputError
 from headgate.operators.aggregates import Aggregate, Aggregation
 from headgate.operators.contract import Clock, KeyedInput, KeyedOutput
+from headgate.operators.grouping import Grouping, check_one_key, group_rows
 from headgate.windows import SLICE, Consolidation, Piece, Slicing, Spans, place_in_windows
 
 HOP, START = "__hop", "__start"
@@ -227,6 +228,15 @@ class WindowedAggregation:
     def process(self, given: KeyedInput, clock: Clock | None) -> KeyedOutput:
         """Not by key: windows close for all keys of a slot at once (``engine.windowed``)."""
         raise NotImplementedError("windows are processed by piece, not by key")
+
+
+def grouped_by_piece(partials: pa.Table) -> tuple[Grouping, tuple[tuple[int, int], ...]]:
+    """Partials by their pieces; and of each piece the hop and the start."""
+    hops, starts = _pieces(partials)
+    grouping = group_rows(_told_apart(np.zeros(len(starts), dtype=np.int64), hops, starts))
+    check_one_key(partials.select([HOP, START]), grouping)
+    first = grouping.first
+    return grouping, tuple(zip(hops[first].tolist(), starts[first].tolist(), strict=True))
 
 
 def pieces_of(partials: pa.Table) -> tuple[I64, I64]:
