@@ -291,9 +291,13 @@ def test_a_function_that_raises_names_everything_and_the_batch_can_be_tried_agai
     assert bench.batch(rows("bad", "a"))["out"] == [{"word": "a", "n": 2}, {"word": "bad", "n": 1}]
 
 
-@pytest.mark.parametrize("service", [0.0, 0.0005], ids=["measured", "with a service time"])
-def test_the_loads_that_are_reported_add_up_to_the_busy_time(adding: Any, service: float) -> None:
-    adding.option(service_seconds=service)
+@pytest.mark.parametrize(
+    ("service", "given"),
+    [(0.0, 0.0), (0.0005, 0.0005), (0.0005, {"words": 0.0005}), (0.0, {"other": 0.5})],
+    ids=["measured", "with a service time", "of its own", "of another operator"],
+)
+def test_the_loads_that_are_reported_add_up_to_the_busy_time(adding: Any, service: float, given: Any) -> None:
+    adding.option(service_seconds=given)
     adding.script.split = (hashes("w0"),)
     adding.batch(rows(*WORDS))
     adding.batch(rows(*WORDS, *["w0"] * 40), rows(*["w1"] * 10))

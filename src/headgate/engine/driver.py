@@ -78,7 +78,7 @@ class Options:
     slack_micros: int = 0
     migration: Migration = "auto"
     statistics: bool = True
-    service_seconds: float = 0.0
+    service_seconds: float | Mapping[str, float] = 0.0
     keep_versions: int = 10
     wait_for_plan_seconds: float = 0.0
     max_pause_seconds: float = math.inf
@@ -415,11 +415,19 @@ class Driver:
             handovers=plan.handovers,
             ended=ended,
             per_window=frozenset(plan.per_window),
-            service_seconds=self.options.service_seconds,
+            service_seconds=self._service_seconds(),
             statistics=self.options.statistics,
             cold=not self._warm,
             crash=self.crash,
         )
+
+    def _service_seconds(self) -> tuple[float, ...]:
+        """Of each operator; none where nothing is emulated."""
+        given = self.options.service_seconds
+        if not given:
+            return ()
+        names = [step.operator.name for step in self.program.steps]
+        return tuple(given.get(name, 0.0) if isinstance(given, Mapping) else given for name in names)
 
     def _shared(self, orders: Orders, reports: Iterable[Report]) -> list[Report]:
         """Split keys: what the slots computed for them comes together here."""

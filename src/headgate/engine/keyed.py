@@ -102,8 +102,9 @@ class OperatorBatch:
         expected = self.operator.partial_schema if combined else self.operator.input_schema
         rows, hashes = arrived if arrived is not None else (expected.empty_table(), nothing())
         tuples = len(hashes)
-        if self.orders.service_seconds and self.slot != SHARED:
-            time.sleep(self.orders.service_seconds * tuples)
+        service = self.orders.service(self.number)
+        if service and self.slot != SHARED:
+            time.sleep(service * tuples)
         rows, hashes, partials, split_hash, split_tuples = self._split_off(rows, hashes, combined)
         self._lap("receive")
         moved_in, copied, refs = self._moved_in()
@@ -422,7 +423,7 @@ class OperatorBatch:
             sizes[output.keep] = row_bytes(drop(output.state, output.keep)) + SYSTEM
         hashes = np.concatenate([touched.hash, split[0]])
         counts = np.concatenate([tuples, split[1]])
-        served = self.orders.service_seconds * counts
+        served = self.orders.service(self.number) * counts
         if cost is not None:
             served[: len(cost)] += cost
         # What was not measured key by key goes by tuples; in a cold batch it is mostly not the keys' doing.

@@ -49,10 +49,14 @@ class Orders:
     handovers: tuple[Handover, ...] = ()
     ended: tuple[Handover, ...] = ()
     per_window: frozenset[int] = frozenset()
-    service_seconds: float = 0.0
+    service_seconds: tuple[float, ...] = ()
     statistics: bool = True
     cold: bool = False
     crash: CrashPoints = field(default_factory=CrashPoints)
+
+    def service(self, operator: int) -> float:
+        """Seconds that a row takes in its slot by sleeping."""
+        return self.service_seconds[operator] if self.service_seconds else 0.0
 
     def load(self) -> Program:
         """The program, unpickled once per process."""

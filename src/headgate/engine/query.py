@@ -10,7 +10,7 @@ import socket
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol, get_args
@@ -81,7 +81,7 @@ def start(
     sync: bool = False,
     wait_for_plan: Duration = 0,
     max_pause: Duration | None = None,
-    service_time: Duration = 0,
+    service_time: Duration | Mapping[str, Duration] = 0,
 ) -> Query:
     """Run a job.
 
@@ -102,7 +102,7 @@ def start(
     ``sync``            flush commits to the disk (fsync), to survive a power cut and not only a crash
     ``wait_for_plan``   how long a batch may wait for a plan that is being made; 0: planning never delays data
     ``max_pause``       what moves of windows with split="auto" may cost per period before they are taken apart
-    ``service_time``    emulation: every row takes this long in its slot
+    ``service_time``    emulation: every row takes this long in its slot; or operator -> how long its rows take
 
     Raises ``JobError`` for a job or an option that cannot work, ``CheckpointError`` for a checkpoint that belongs to
     another job or is in use.
@@ -151,7 +151,7 @@ def start(
                 slack_micros=job.slack_micros,
                 migration=migration,
                 statistics=statistics,
-                service_seconds=micros_of(service_time, "service_time") / 1e6,
+                service_seconds=_service_seconds(service_time, [step.operator.name for step in program.steps]),
                 keep_versions=keep_versions,
                 wait_for_plan_seconds=micros_of(wait_for_plan, "wait_for_plan") / 1e6,
                 max_pause_seconds=math.inf if max_pause is None else micros_of(max_pause, "max_pause") / 1e6,
@@ -179,6 +179,16 @@ def start(
         store.release()
         raise
     return query
+
+
+def _service_seconds(given: Duration | Mapping[str, Duration], operators: Sequence[str]) -> float | dict[str, float]:
+    """``service_time`` in seconds. Raises ``JobError`` for an operator that the job does not have."""
+    if not isinstance(given, Mapping):
+        return micros_of(given, "service_time") / 1e6
+    unknown = [name for name in given if name not in operators]
+    if unknown:
+        raise JobError.option("service_time", f"for operators of the job ({', '.join(operators)})", unknown[0])
+    return {name: micros_of(time, f"service_time of {name!r}") / 1e6 for name, time in given.items()}
 
 
 def _planner(balance: Planner | str | None) -> Planner | None:

@@ -85,8 +85,8 @@ class WindowBatch:
         self._lap("move")
         rows, hashes = arrived if arrived is not None else (self.operator.partial_schema.empty_table(), nothing())
         tuples = len(hashes)
-        if self.orders.service_seconds:
-            time.sleep(self.orders.service_seconds * tuples)
+        if service := self.orders.service(self.number):
+            time.sleep(service * tuples)
         load_hashes = self.step.placing(rows, hashes)
         if tuples:
             rows, hashes = self.operator.combine(rows, hashes)
