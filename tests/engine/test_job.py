@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -376,3 +377,14 @@ def test_what_windows_cannot_be_is_refused_and_leaves_the_job_as_it_was() -> Non
         with pytest.raises(JobError, match="must be"):
             windows.aggregate(n=hg.count(), **how)
         assert not job._steps
+
+
+def test_a_service_time_is_for_an_operator_that_is_there(tmp_path: Path) -> None:
+    job = hg.Job("times")
+    job.source(files(), "orders").key_by("word").aggregate(n=hg.count(), name="words").write_to(hg.sinks.memory())
+    checkpoint = tmp_path / "checkpoint"
+    with pytest.raises(JobError, match=r"^service_time names the operator 'wrods', and the job has words: check"):
+        job.start(None, checkpoint=str(checkpoint), service_time={"wrods": "1 ms"})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"^service_time of 'words' must be a duration"):
+        job.start(None, checkpoint=str(checkpoint), service_time={"words": "soon"})  # type: ignore[arg-type]
+    assert not checkpoint.exists(), "refused before anything is claimed"

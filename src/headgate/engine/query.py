@@ -114,6 +114,7 @@ def start(
         raise JobError.option("migration", f"one of {', '.join(map(repr, get_args(Migration)))}", migration)
     if keep_versions < 2:
         raise JobError.option("keep_versions", "at least 2", keep_versions)
+    service_seconds = _service_seconds(service_time, [step.operator.name for step in program.steps])
     planner = _planner(balance)
     if planner is not None and not statistics:
         raise JobError.option("statistics", "on for a job that is to be balanced", statistics)
@@ -151,7 +152,7 @@ def start(
                 slack_micros=job.slack_micros,
                 migration=migration,
                 statistics=statistics,
-                service_seconds=_service_seconds(service_time, [step.operator.name for step in program.steps]),
+                service_seconds=service_seconds,
                 keep_versions=keep_versions,
                 wait_for_plan_seconds=micros_of(wait_for_plan, "wait_for_plan") / 1e6,
                 max_pause_seconds=math.inf if max_pause is None else micros_of(max_pause, "max_pause") / 1e6,
@@ -185,9 +186,9 @@ def _service_seconds(given: Duration | Mapping[str, Duration], operators: Sequen
     """``service_time`` in seconds. Raises ``JobError`` for an operator that the job does not have."""
     if not isinstance(given, Mapping):
         return micros_of(given, "service_time") / 1e6
-    unknown = [name for name in given if name not in operators]
-    if unknown:
-        raise JobError.option("service_time", f"for operators of the job ({', '.join(operators)})", unknown[0])
+    for name in given:
+        if name not in operators:
+            raise JobError.unknown_operator("service_time", name, operators)
     return {name: micros_of(time, f"service_time of {name!r}") / 1e6 for name, time in given.items()}
 
 

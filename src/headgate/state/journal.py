@@ -68,11 +68,7 @@ class JournalFiles:
 
     def listed(self) -> list[JournalFile]:
         """The files that make up the journal, oldest batches first."""
-        listed: list[JournalFile] = []
-        for file in self._found():
-            if not listed or file.last > listed[-1].last:
-                listed.append(file)
-        return listed
+        return _uncovered(self._found())
 
     def entries(self) -> list[dict[str, Any]]:
         """Every entry, oldest first, also while the owner of the checkpoint goes on. ``StateError`` where a file is
@@ -99,8 +95,9 @@ class JournalFiles:
     def bind(self, before: int) -> None:
         """Put files of batches before this one into volumes, as far as the batches of a volume are all before it. No
         entry may be added to those any more."""
-        listed = self.listed()
-        for file in set(self._found()).difference(listed):  # left behind by a process that died here
+        found = self._found()
+        listed = _uncovered(found)
+        for file in set(found).difference(listed):  # left behind by a process that died here
             self._files.delete(file.name)
         volumes: dict[JournalFile, list[JournalFile]] = {}
         for file in listed:
@@ -123,6 +120,15 @@ class JournalFiles:
         """All files, by their first batch; a volume before what it covers."""
         found = filter(None, map(JournalFile.named, self._files.list(DIRECTORY)))
         return sorted(found, key=lambda file: (file.first, -file.last))
+
+
+def _uncovered(found: Iterable[JournalFile]) -> list[JournalFile]:
+    """Those that no volume covers, volumes among them."""
+    listed: list[JournalFile] = []
+    for file in found:
+        if not listed or file.last > listed[-1].last:
+            listed.append(file)
+    return listed
 
 
 def _ended(content: bytes) -> bytes:
