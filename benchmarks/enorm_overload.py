@@ -34,8 +34,8 @@ from headgate.sinks import Sink
 from reporting import Claim, Report, Table, finish, panels
 
 SLOTS, GROUPS = 4, 128
-PER_MINUTE = 6
-"""Batches."""
+PER_MINUTE = 12
+"""Batches. Not more are needed to follow a slot whose rows rise by half in three minutes."""
 
 SLICE, LENGTH = 5, 20
 """Minutes of a partial and of the windows: none of these closes while the stream is timed. Consolidating is a small
@@ -50,7 +50,7 @@ LOAD = 0.7
 overloaded, 1.05."""
 
 EXTRA = 0.5
-THETA = 0.05
+THETA = 0.02
 TARGET = 10.0
 
 
@@ -87,8 +87,8 @@ class Setting:
         return PER_MINUTE * self.start
 
 
-FULL = Setting(1, 3, 2, 2, 20_000, 50_000, 480e-6)
-"""A batch of 2.4 s in every slot, of which what is not emulated is a small part."""
+FULL = Setting(1, 3, 2, 2, 15_000, 50_000, 480e-6)
+"""A batch of 1.8 s in every slot, of which what is not emulated is a small part."""
 
 QUICK = Setting(1, 1, 1, 1, 3_000, 500, 100e-6)
 

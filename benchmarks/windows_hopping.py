@@ -15,6 +15,7 @@ RocksDB. Both sides read the same Parquet files. Results of the windows that bot
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ SKEW = 0.85
 LENGTHS = (1, 2, 3, 5, 10, 15, 20, 30, 45, 60)
 """Minutes of the ten windows that run at once."""
 
-HEAP = "10g"
+HEAP = "16g"
 """Java's: Spark's default store keeps 60 windows of every key in it, twice. With 3 GiB it runs out."""
 
 WARM_UP = 12
@@ -144,43 +145,60 @@ def compare(got: pa.Table, wanted: pa.Table, what: str) -> int:
     return int(wanted.num_rows)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Race:
+    """The same windows on both sides: how long batches took, and how many results were compared."""
+
+    course: Course
+    twins: dict[str, list[Course]]
+    """Spark's, by store, a query for each length."""
+    compared: int
+
+    @property
+    def seconds(self) -> float:
+        """Of a batch here."""
+        return self.course.median(warm_up(self.course))
+
+    def spark(self, store: str) -> float:
+        """Of a batch of Spark's, all lengths one after the other."""
+        return sum(course.median() for course in self.twins[store])
+
+    @property
+    def ratio(self) -> float:
+        """Against the better store."""
+        return min(map(self.spark, self.twins)) / self.seconds
+
+    def table(self, rows: int, what: str) -> Table:
+        """All sides, and how they compare."""
+        sides = {f"headgate, {what}": self.seconds} | {f"Spark, {store}": self.spark(store) for store in self.twins}
+        best = min(map(self.spark, self.twins))
+        return Table(
+            ("side", "a minute of the stream", "rows/s", "against the better store"),
+            [(side, millis(taken), f"{rows / taken:,.0f}", times(best / taken)) for side, taken in sides.items()],
+        )
+
+
 def race(
     spark: SparkSession, space: Path, folder: Path, lengths: Sequence[int], batches: int, name: str, checked: int,
     stores: Sequence[str] = tuple(STORES),
-) -> tuple[float, dict[str, float], Course, int]:  # fmt: skip
-    """Seconds of a batch here, and of Spark's by store (all lengths one after the other); and how many were compared.
-
-    The first two batches do not count. Spark has fewer batches where a batch takes it long: a row goes into as many
-    windows from the first batch on.
-    """
+) -> Race:  # fmt: skip
+    """Both sides, one after the other. Spark has fewer batches where a batch takes it long: a row goes into as many
+    windows from the first batch on."""
     course, results = ours(spark, folder, space / f"{name}-ours", lengths)
     print(f"{name}: headgate: {course.seconds.round(2).tolist()} s", flush=True)
-    seconds = dict.fromkeys(stores, 0.0)
+    twins: dict[str, list[Course]] = {store: [] for store in stores}
     compared = 0
     for length in lengths:
         for store in stores:
             at = space / f"{name}-{length}-{store.replace(' ', '-')}"
-            seconds[store] += theirs(spark, folder, at, length, store, batches)[0].median()
-            print(f"{name}: Spark, {length} minutes, {store}: {seconds[store]:.1f} s so far", flush=True)
+            twins[store].append(theirs(spark, folder, at, length, store, batches)[0])
+            taken = twins[store][-1].seconds.round(2).tolist()
+            print(f"{name}: Spark, {length} minutes, {store}: {taken} s", flush=True)
     for length in lengths[:: max(1, len(lengths) - 1)]:
         _, wanted = theirs(spark, folder, space / f"{name}-{length}-check", length, "default store", checked, keep=True)
         assert wanted is not None
         compared += compare(results, wanted, f"{name}, {length} minutes")
-    return course.median(warm_up(course)), seconds, course, compared
-
-
-def table_of(rows: int, seconds: float, twins: dict[str, float], what: str) -> Table:
-    best = min(twins.values())
-    return Table(
-        ("side", "a minute of the stream", "rows/s", "against the better store"),
-        [
-            (f"headgate, {what}", millis(seconds), f"{rows / seconds:,.0f}", times(best / seconds)),
-            *(
-                (f"Spark, {store}", millis(taken), f"{rows / taken:,.0f}", times(best / taken))
-                for store, taken in twins.items()
-            ),
-        ],
-    )
+    return Race(course, twins, compared)
 
 
 def warm_up(course: Course) -> int:
@@ -208,16 +226,15 @@ def main() -> None:
             theirs(spark, warm, space / f"warm-up-{store.replace(' ', '-')}", 2, store, WARM_UP)
         if "short" in wanted:
             folder = minutes(space / "short", rng, 8, rows, keys)
-            seconds, twins, course, compared = race(spark, space, folder, [5], 8, "short", 4)
-            ratio = min(twins.values()) / seconds
+            run = race(spark, space, folder, [5], 8, "short", 4)
             write(
                 options,
                 "windows_short",
                 "Windows of 5 minutes every minute",
                 f"8 minutes of {rows:,} rows, {keys:,} keys",
-                [Claim("at least 6 times Spark's better store", times(ratio), ratio >= 6, FLOOR)],
-                [table_of(rows, seconds, twins, "5 windows a row"), timers_of({"a batch": [course]}, warm_up(course))],
-                compared,
+                [Claim("at least 6 times Spark's better store", times(run.ratio), run.ratio >= 6, FLOOR)],
+                [run.table(rows, "5 windows a row"), timers_of({"a batch": [run.course]}, warm_up(run.course))],
+                run.compared,
                 rows,
                 keys,
             )
@@ -225,20 +242,19 @@ def main() -> None:
             long(options, spark, space, rng, rows, keys)
         if "many" in wanted:
             folder = minutes(space / "many", rng, 20 if quick else 64, few, keys)
-            seconds, twins, course, compared = race(spark, space, folder, LENGTHS, 3, "many", 3)
-            ratio = min(twins.values()) / seconds
+            run = race(spark, space, folder, LENGTHS, 3, "many", 3)
             write(
                 options,
                 "windows_many",
                 "Ten windows at once",
-                f"{', '.join(map(str, LENGTHS))} minutes, every minute; {len(course.seconds)} minutes of {few:,} "
+                f"{', '.join(map(str, LENGTHS))} minutes, every minute; {len(run.course.seconds)} minutes of {few:,} "
                 f"rows, {keys:,} keys; Spark has the first 3, one query per length, whose times are added",
-                [Claim("at least 10 times the native way to get them", times(ratio), ratio >= 10)],
+                [Claim("at least 10 times the native way to get them", times(run.ratio), run.ratio >= 10)],
                 [
-                    table_of(few, seconds, twins, f"{len(LENGTHS)} lengths in one query"),
-                    timers_of({"a batch": [course]}, warm_up(course)),
+                    run.table(few, f"{len(LENGTHS)} lengths in one query"),
+                    timers_of({"a batch": [run.course]}, warm_up(run.course)),
                 ],
-                compared,
+                run.compared,
                 few,
                 keys,
             )
@@ -260,18 +276,18 @@ def long(
     print(f"long: a tenth of the rows: {stores}", flush=True)
     best = min(stores, key=stores.__getitem__)
     folder = minutes(space / "long", rng, 20 if options.quick else 72, rows, keys)
-    seconds, twins, course, compared = race(spark, space, folder, [60], SPARKS, "long", 2, [best])
-    ratio = twins[best] / seconds
+    run = race(spark, space, folder, [60], SPARKS, "long", 2, [best])
+    each = ", ".join(f"{taken:.1f}" for taken in run.twins[best][0].seconds)
     told = ", ".join(f"{store} {millis(taken)}" for store, taken in stores.items())
     write(
         options,
         "windows_long",
         "Windows of 60 minutes every minute",
-        f"{len(course.seconds)} minutes of {rows:,} rows, {keys:,} keys; Spark has the first {SPARKS}, with the store "
-        f"that is better on a tenth of the rows (a minute: {told})",
-        [Claim("at least 40 times Spark's better store", times(ratio), ratio >= 40, FLOOR)],
-        [table_of(rows, seconds, twins, "60 windows a row"), timers_of({"a batch": [course]}, warm_up(course))],
-        compared,
+        f"{len(run.course.seconds)} minutes of {rows:,} rows, {keys:,} keys; Spark has the first {SPARKS} "
+        f"({each} s; Java has {HEAP}), with the store that is better on a tenth of the rows (a minute: {told})",
+        [Claim("at least 40 times Spark's better store", times(run.ratio), run.ratio >= 40, FLOOR)],
+        [run.table(rows, "60 windows a row"), timers_of({"a batch": [run.course]}, warm_up(run.course))],
+        run.compared,
         rows,
         keys,
     )

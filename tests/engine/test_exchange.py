@@ -70,6 +70,18 @@ def test_payloads_arrive_in_the_order_they_were_sent_whoever_is_first(
             assert hashes.tolist() == [value * 7 for value in expected]
 
 
+@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()], ids=str)
+def test_payloads_that_come_together_are_told_apart_without_a_copy(kind: pa.DataType) -> None:
+    """Spark puts several into one batch, and gives large ones where ``useLargeVarTypes`` is set."""
+    rows = [Sender(part).row(0, REPORT, pa.py_buffer(text)) for part, text in enumerate([b"skipped", b"", b"a", b"bc"])]
+    batch = pa.Table.from_batches(rows).combine_chunks().to_batches()[0]
+    batch = batch.set_column(4, "payload", batch.column("payload").cast(kind)).slice(1)
+    parcels = received(iter([batch, batch.slice(0, 0)]))
+    assert [(parcel.part, parcel.payload.to_pybytes()) for parcel in parcels] == [(1, b""), (2, b"a"), (3, b"bc")]
+    held = batch.column("payload").buffers()[2]
+    assert all(held.address <= parcel.payload.address <= held.address + held.size for parcel in parcels)
+
+
 def test_a_payload_is_an_arrow_stream_and_reports_are_set_apart() -> None:
     assert decode(encode(ROWS)).equals(ROWS)
     assert decode(encode(ROWS.slice(0, 0))).schema == SCHEMA

@@ -35,6 +35,7 @@ def test_route_is_the_table_then_the_group(slots: int, groups: int, table: dict[
         for key in hashes
     ]
     assert assignment.route(hashes).tolist() == expected
+    assert assignment.route(np.repeat(hashes, 3)).tolist() == np.repeat(expected, 3).tolist()
     operator = np.zeros(301, dtype=np.int32)
     assert assignment.locate(hashes, operator, group_of(hashes, groups)).tolist() == expected
 

@@ -107,6 +107,17 @@ def test_a_key_hashes_alike_whatever_is_beside_it(words: list[str]) -> None:
     assert together == [int(key_hash(pa.array([word]))[0]) for word in words]
 
 
+few = st.one_of(st.none(), st.sampled_from([0, 1, 2**63 - 1, -(2**63)]))
+
+
+@given(st.lists(st.tuples(few, few), min_size=1, max_size=30))
+def test_keys_that_come_again_hash_alike(pairs: list[tuple[int | None, int | None]]) -> None:
+    """Neighbours are equal in one column, in both or in none."""
+    ones, others = (pa.array(column, pa.int64()) for column in zip(*pairs, strict=True))
+    together = key_hash(ones, others).tolist()
+    assert together == [int(key_hash(ones.slice(row, 1), others.slice(row, 1))[0]) for row in range(len(pairs))]
+
+
 def test_a_million_keys_do_not_collide() -> None:
     assert len(np.unique(key_hash(np.arange(1_000_000)))) == 1_000_000
 

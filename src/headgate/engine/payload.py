@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -92,11 +93,20 @@ def received(batches: Iterator[pa.RecordBatch]) -> list[Parcel]:
     for batch in batches:
         columns = [batch.column(name) for name in ("operator", "part", "seq")]
         operators, parts, seqs = (column.to_pylist() for column in columns)
-        payloads = batch.column("payload")
-        buffers = (payload.as_buffer() for payload in payloads)
+        buffers = _views(batch.column("payload"))
         parcels += [Parcel(*given) for given in zip(operators, parts, seqs, buffers, strict=True)]
     parcels.sort(key=lambda parcel: (parcel.operator, parcel.part, parcel.seq))
     return parcels
+
+
+def _views(column: pa.Array) -> list[pa.Buffer]:
+    """The values of a column of bytes where they lie; a scalar of it would hold a copy."""
+    if not len(column):
+        return []
+    _, offsets, data = column.buffers()
+    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32  # Spark's useLargeVarTypes
+    bounds = np.frombuffer(offsets, dtype=width)[column.offset :][: len(column) + 1].tolist()
+    return [data.slice(start, end - start) for start, end in pairwise(bounds)]
 
 
 def rows_of(parcels: Sequence[Parcel], operator: int) -> tuple[pa.Table, I64] | None:

@@ -286,6 +286,9 @@ def _route(hashes: I64, groups: I32, table_keys: I64, table_slots: I32, bits: _W
     power_of_two = count & (count - 1) == 0
     for row in range(len(hashes)):
         key = hashes[row]
+        if row and key == hashes[row - 1]:
+            out[row] = out[row - 1]
+            continue
         slot = _pinned_slot(key, table_keys, table_slots, bits)
         if slot < 0:
             slot = groups[key & (count - 1) if power_of_two else key % count]

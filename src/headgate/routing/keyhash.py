@@ -73,7 +73,7 @@ def key_hash(*columns: Column) -> I64:
 
 def _arrow(column: Column, position: int) -> pa.Array:
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     array = column
     if not isinstance(array, pa.Array):
         try:
@@ -176,11 +176,16 @@ def _step_word(hashed: np.uint64, word: np.uint64) -> np.uint64:
 
 @compiled
 def _fold_longs(values: NDArray[np.generic], valid: Bool, hashes: _U64) -> None:
+    """A key that comes again and again, as in the results of an operator, is hashed once."""
+    seed, word = np.uint64(0), np.uint64(0)
+    hashed = _avalanche(_step_word(seed + _P5 + np.uint64(8), word))
     for row in range(len(hashes)):
         if len(valid) and not valid[row]:
             continue
-        start = hashes[row] + _P5 + np.uint64(8)
-        hashes[row] = _avalanche(_step_word(start, np.uint64(values[row])))
+        if hashes[row] != seed or np.uint64(values[row]) != word:
+            seed, word = hashes[row], np.uint64(values[row])
+            hashed = _avalanche(_step_word(seed + _P5 + np.uint64(8), word))
+        hashes[row] = hashed
 
 
 @compiled
