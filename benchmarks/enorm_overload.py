@@ -37,13 +37,16 @@ SLOTS, GROUPS = 4, 128
 PER_MINUTE = 12
 """Batches. Not more are needed to follow a slot whose rows rise by half in three minutes."""
 
-SLICE, LENGTH = 5, 20
-"""Minutes of a partial and of the windows: none of these closes while the stream is timed. Consolidating is a small
-part then, as it is in the paper."""
+LENGTH = 20
+"""Minutes of the windows: none closes while the stream is timed. Consolidating is a small part then, as it is in the
+paper."""
 
-BUILD = 3
-"""Batches that build the state up before anything is timed: every key once, and two by which its partial goes to the
-consolidate."""
+BUILT = 5
+"""Minutes before anything is timed, in each of which every key comes once: the initialisation of the paper, with
+partials of a minute as in its simple job. So a combined component has as many partials of a key (enorm 5.1.1)."""
+
+BUILD = BUILT + 2
+"""The batches of that: one a minute, and two by which the last partials go to the consolidate."""
 
 LOAD = 0.7
 """How busy slots are with rows before anything changes: batches arrive that often. With ``EXTRA`` of that a slot is
@@ -87,8 +90,8 @@ class Setting:
         return PER_MINUTE * self.start
 
 
-FULL = Setting(1, 3, 2, 2, 15_000, 50_000, 480e-6)
-"""A batch of 1.8 s in every slot, of which what is not emulated is a small part."""
+FULL = Setting(1, 3, 2, 2, 12_000, 50_000, 480e-6)
+"""A batch of 1.4 s in every slot, of which what is not emulated is a small part."""
 
 QUICK = Setting(1, 1, 1, 1, 3_000, 500, 100e-6)
 
@@ -136,7 +139,7 @@ def streams(setting: Setting, rng: np.random.Generator) -> tuple[list[pa.Table],
     pools = [rng.choice(keys[owners == slot], setting.shown, replace=False) for slot in range(SLOTS)]
 
     def minute(batch: int) -> float:
-        return SLICE + (batch + BUILD - 1) / PER_MINUTE
+        return BUILT + (batch + BUILD - BUILT) / PER_MINUTE
 
     def drawn(batch: int, shares: F64) -> pa.Table:
         # No key twice in a file: it would be one row by the time it is in its slot.
@@ -148,15 +151,15 @@ def streams(setting: Setting, rng: np.random.Generator) -> tuple[list[pa.Table],
         picked = np.concatenate([rng.permutation(file) for file in files])
         return rows_between(picked, minute(batch), minute(batch + 1), rng)
 
-    build = [rows_between(rng.permutation(keys), 0, 1, rng)]
-    build += [rows_between(rng.choice(keys, 100), minute(at - BUILD), minute(at - BUILD + 1), rng) for at in (1, 2)]
+    build = [rows_between(rng.permutation(keys), at, at + 1, rng) for at in range(BUILT)]
+    build += [rows_between(rng.choice(keys, 100), minute(at), minute(at + 1), rng) for at in range(BUILT - BUILD, 0)]
     skewed, even = list(build), list(build)
     for batch in range(setting.batches):
         shares = weights(batch, setting)
         skewed.append(drawn(batch, shares))
         even.append(drawn(batch, np.full(SLOTS, shares.mean())))
     assert minute(setting.batches) <= LENGTH, "a window closes while the stream is timed"
-    last = [rows_between(rng.choice(keys, 100), LENGTH + at, LENGTH + at + 0.3, rng) for at in (0, SLICE, 2 * SLICE)]
+    last = [rows_between(rng.choice(keys, 100), LENGTH + at, LENGTH + at + 0.3, rng) for at in (0, 1, 2)]
     return skewed + last, even + last
 
 
@@ -199,7 +202,7 @@ class Prepared:
 
 
 def _job(spark: SparkSession, folder: Path, form: str, sink: Sink) -> hg.Job:
-    return simple_job(spark, folder, form, [LENGTH], sink, groups=GROUPS, slice_seconds=60 * SLICE)
+    return simple_job(spark, folder, form, [LENGTH], sink, groups=GROUPS)
 
 
 def latencies(seconds: F64, period: float) -> F64:
@@ -275,9 +278,10 @@ def _report(setting: Setting, references: dict[str, list[Run]], runs: dict[str, 
     return Report(
         name="enorm_fig13",
         title="enorm, figure 13: instant against disruptive migration under overload",
-        setup=f"The simple job: partials of {SLICE} minutes, a batch of {60 // PER_MINUTE} s, and windows of "
-        f"{LENGTH} minutes, of which none closes before the end. At first every key comes once: {setting.group_keys:,} "
-        f"in each of {GROUPS} key groups ({state / 1e6:.0f} MB of state when the overload begins). Then "
+        setup=f"The simple job: partials of a minute, a batch of {60 // PER_MINUTE} s, and windows of {LENGTH} minutes, "
+        f"of which none closes before the end. For {BUILT} minutes every key comes once a minute: "
+        f"{setting.group_keys:,} in each of {GROUPS} key groups ({state / 1e6:,.0f} MB of state when the overload "
+        "begins). Then "
         f"{setting.rows:,} rows a batch, of {SLOTS * setting.shown:,} keys, so that consolidating is a small part. For "
         f"{setting.start} minute(s) all slots have the same to do and nothing moves. Then the rows of one slot's key "
         f"groups rise by {EXTRA:.0%} within {setting.rise} minutes and stay so "

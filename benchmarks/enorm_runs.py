@@ -57,7 +57,6 @@ def simple_job(
     sink: Sink,
     *,
     groups: int = 256,
-    slice_seconds: int = 60,
 ) -> hg.Job:
     """enorm's simple job: partials of a minute, windows of so many minutes, one after the other."""
     job = hg.Job("simple", event_time="at", groups=groups)
@@ -66,7 +65,7 @@ def simple_job(
     if form == "whole":
         keyed.window(*spans).aggregate(name=WINDOWS, n=hg.count(), total=hg.sum("v")).write_to(sink)
         return job
-    partials = keyed.compute(f"{slice_seconds} seconds", name=COMPUTE, n=hg.count(), total=hg.sum("v"))
+    partials = keyed.compute("1 minute", name=COMPUTE, n=hg.count(), total=hg.sum("v"))
     partials.consolidate(*spans, name=WINDOWS).write_to(sink)
     if form == "split":
         job.keep_apart(COMPUTE, WINDOWS)
