@@ -73,6 +73,7 @@ class Orders:
         step = self.load().steps[operator]
         if not step.combine_early:
             return rows, hashes
+        rows = rows.combine_chunks()
         if operator in self.per_window and isinstance(step.operator, WindowedAggregation):
             return step.operator.early_in(rows, hashes, per_window=True)
         return step.operator.early(rows, hashes)

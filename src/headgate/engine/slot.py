@@ -79,7 +79,7 @@ class SlotTask:
             target = program.steps[leaf.operator]
             rows, rejected = with_keys(rows, target, step.operator.name, program.bad_keys, outbox)
             self._rejected += rejected
-            rows = rows.select(target.operator.input_schema.names).combine_chunks()
+            rows = rows.select(target.operator.input_schema.names)
             hashes = key_hash(*(rows.column(name) for name in target.operator.key_names))
             self._sent[leaf.operator] = self._sent.get(leaf.operator, 0) + len(hashes)
             if step.component is not None and step.component == target.component:
