@@ -35,7 +35,7 @@ from headgate.regions.options import options_of
 from headgate.routing import key_hash
 from headgate.sinks import Sink
 from headgate.sinks.builtin import as_sink
-from headgate.windows import CountWindows, Sessions, Slicing, TimeWindows, Tumbling
+from headgate.windows import CountWindows, Sessions, Slicing, Spans, TimeWindows, Tumbling
 
 if TYPE_CHECKING:
     from headgate.engine.job import Job
@@ -402,13 +402,23 @@ class KeyedStream:
         return WindowedStream(self, kind)
 
     def compute(
-        self, slice: Duration, *, offset: Duration = 0, name: str | None = None, **aggregates: Aggregate
+        self,
+        slice: Duration,
+        *,
+        offset: Duration = 0,
+        until: str | None = None,
+        spans: Spans = Spans.START,
+        name: str | None = None,
+        **aggregates: Aggregate,
     ) -> PartialStream:
         """Partials per key and slice of event time, for ``consolidate`` to make windows of: enorm's low-level form.
 
         Nothing else can be done with partials. A compute and its consolidates run in one task, like all operators with
         the same keys, unless they are kept apart (``Job.keep_apart``, ``aggregate(split=True)``): then key groups of
         the compute move at once, without their state.
+
+        With ``until``, a column, a row stands for the time from its event time until then, and counts in the slice
+        that it starts in, or with ``Spans.END`` in the one that it ends in.
         """
         job = self.stream.job
         label = name or f"compute{len(job._steps)}"
@@ -417,8 +427,8 @@ class KeyedStream:
         if job.event_time not in self.stream.schema.names:
             raise JobError.unknown_column("compute", job.event_time, self.stream.schema.names)
         slicing = Slicing.of(Tumbling(slice, offset=offset))
-        used = self._used(aggregates)
-        operator = Compute(label, used, self.keys, aggregates, slicing, job.event_time)
+        used = self._used(aggregates, until)
+        operator = Compute(label, used, self.keys, aggregates, slicing, job.event_time, until=until, spans=spans)
         rows = self._add(operator, None, timers=False, combine_early=True)
         return PartialStream(rows, self.keys, used, aggregates, slicing)
 

@@ -95,13 +95,15 @@ class WindowedStream:
         if split:
             if split not in (True, "auto"):
                 raise JobError.option("split", 'True, False or "auto"', split)
-            if share not in (True, False) or until is not None:
-                raise JobError.option("share and until", "left out beside split, which needs slices", (share, until))
+            if share not in (True, False):
+                raise JobError.option("share", "True or False beside split, which needs slices", share)
             if late:
                 raise JobError.option("split", "left out for windows with lateness: partials come once", split)
             width = timedelta(microseconds=slicing.width)
             offset = timedelta(microseconds=slicing.anchor)
-            partials = keyed.compute(width, offset=offset, name=f"{label}.compute", **aggregates)
+            partials = keyed.compute(
+                width, offset=offset, until=until, spans=kind.spans, name=f"{label}.compute", **aggregates
+            )
             stream.job._split[f"{label}.compute", label] = split == "auto"
             return partials.consolidate(kind, name=label, share=bool(share))
         if share is True or share == "auto":

@@ -36,6 +36,11 @@ class Compute(WindowedAggregation):
         (hop,) = self.slicing.hops
         if hop.length != hop.every or self.slicing.lateness:
             raise JobError.window("the slices of a compute", "lie side by side and wait for no late rows", self.windows)
+        if not self.sliceable:
+            raise JobError.window(
+                "the rule for rows that last in a compute", "be START or END, which put a row in one slice",
+                self.spans.name, "let windows do it by themselves, without compute and split",
+            )  # fmt: skip
         object.__setattr__(self, "output_schema", self.partial_schema)
 
     def results(self, merged: pa.Table, piece: Piece) -> pa.Table:
