@@ -559,6 +559,13 @@ class JobError(InputError):
         return cls(f"what {source!r} sends to {target!r} {must}")
 
     @classmethod
+    def circle(cls, between: Sequence[tuple[int, int]]) -> JobError:
+        return cls(
+            "components must not wait for each other, and of these pairs, the first feeding the second, some go round: "
+            f"{listing(between)}: keep apart what lies between them"
+        )
+
+    @classmethod
     def cycle(cls, job: str, path: Sequence[str]) -> JobError:
         return cls(
             f"the operators of job {job!r} must not feed themselves, and {' -> '.join(path)} goes round: take one of "

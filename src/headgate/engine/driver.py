@@ -255,6 +255,7 @@ class Driver:
                 shared = self.together.by_operator(verdict.split)
             self.controller.applied(verdict)
             entries += verdict.entries
+        assignment = self._levelled(assignment)  # changes may have been wished for before components changed
         assignment, handovers, told = self.migrations.planned(
             number, self.assignment, assignment, last, self.options.migration
         )
@@ -333,15 +334,19 @@ class Driver:
         """The assignment so far, with the operators of each component in the same slots: they were not before if the
         job was fused otherwise when it last ran."""
         before = self.assignment
-        if not self.program.steps:
-            return before, []
-        pinnable = [self.program.pinnable(members[0]) for members in self.together.components]
-        after = self.together.levelled(before, pinnable)
+        after = self._levelled(before)
         if after is before:
             return before, []
         count = int(np.count_nonzero(after.groups != before.groups))
         text = f"operators that are fused now are put together: {count} key groups move"
         return after, [Entry(number, "fused", text)]
+
+    def _levelled(self, assignment: Assignment) -> Assignment:
+        """The assignment with all operators of a component in the same slots: itself where they are."""
+        if not self.program.steps:
+            return assignment
+        pinnable = [self.program.pinnable(members[0]) for members in self.together.components]
+        return self.together.levelled(assignment, pinnable)
 
     def _shared_before(self) -> tuple[I64, ...]:
         if self.last is not None:

@@ -423,20 +423,20 @@ class Query:
             raise JobError.option("move", "given either keys or groups", (keys, groups))
         number = self._operator(operator)
         step = self._driver.program.steps[number]
-        program, together = self._driver.program, self._driver.together
+        program = self._driver.program
         if keys is not None and not program.pinnable(number):
             raise JobError.unpinned(step.operator.name, program.component_of(number))
         hashes = self._hashes(number, keys) if keys is not None else ()
-        component = together.component(number)
 
         def moved(assignment: Assignment) -> Assignment:
-            planned = together.planned(assignment)
+            together = self._driver.together  # at the boundary it may be another one
+            planned, component = together.planned(assignment), together.component(number)
             return together.spread(control.moved(planned, to, keys=hashes, groups=groups or (), operator=component))
 
         moved(self.assignment())  # what is wrong is refused now, not at the boundary
 
         def change(assignment: Assignment, batch: int) -> tuple[Assignment, list[Entry]]:
-            name = program.component_of(number)
+            name = self._driver.program.component_of(number)
             what = list(keys) if keys is not None else list(groups or ())
             unit = "key" if keys is not None else "key group"
             try:

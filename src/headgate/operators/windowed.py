@@ -91,12 +91,13 @@ class WindowedAggregation:
     output_schema: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
-        for name in (HOP, START, WINDOW_START, WINDOW_END):
-            if name in self.input_schema.names or name in self.aggregates:
-                raise InputError(
-                    f"operator {self.name!r} must have no column or aggregate named {name!r}, which its windows use: "
-                    "rename it"
-                )
+        made = {*self.key_names, *self.aggregates}
+        # Other columns may be named like the bounds: rows may be results of windows themselves.
+        for name in sorted(({HOP, START} & {*self.input_schema.names, *made}) | ({WINDOW_START, WINDOW_END} & made)):
+            raise InputError(
+                f"operator {self.name!r} must have no column or aggregate named {name!r}, which its windows use: "
+                "rename it"
+            )
         if self.spans is Spans.SHARE:
             raise InputError(
                 f"operator {self.name!r} must count rows that span several windows whole, got the rule SHARE: take "
