@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -303,6 +304,8 @@ class Job:
             told: dict[str, Any] = {"name": operator.name, "keys": keys, "state": state}
             if isinstance(operator, CountAggregation | IntervalJoin | SessionAggregation | WindowedAggregation):
                 told["windows"] = operator.windows
+            if keyed.lateness_micros:  # what is kept depends on it
+                told["lateness"] = str(timedelta(microseconds=keyed.lateness_micros))
             if placed_by:
                 told["placed by"] = list(placed_by)
             operators.append(told)

@@ -98,6 +98,7 @@ class WindowBatch:
             for piece, own in _by_piece(rows, hashes, self.operator).items()
             if self._needed_until(piece) > before
         }
+        fresh |= self._amended(fresh)
         results, made = self._close(fresh)
         self._lap("process")
         lasting = {piece: own for piece, own in fresh.items() if self._needed(piece)}
@@ -143,6 +144,21 @@ class WindowBatch:
         run = self._run(parts)
         self.refs = (*kept, Ref(run, run.places))
         return run.bytes
+
+    def _amended(self, fresh: dict[Piece, Partials]) -> dict[Piece, Partials]:
+        """What has come for slices that are over, as partials of the windows that were made of these and kept: so a
+        longer window has it, whichever of the two it is made of. Results of other operators may be of any time."""
+        over = [piece for piece in fresh if piece.hop == SLICE and piece.end <= self.orders.last_watermark]
+        if not over:
+            return {}
+        kept = {piece for ref in self.refs for piece, _ in self._pieces(ref.run) if piece.hop >= 0}
+        amended: dict[Piece, Partials] = {}
+        for window in sorted(kept):
+            parts = [fresh[piece] for piece in over if window.start <= piece.start and piece.end <= window.end]
+            if parts:
+                merged, hashes = self._merged(parts)
+                amended[window] = self.operator.placed(merged, window), hashes
+        return amended
 
     def _close(self, fresh: dict[Piece, Partials]) -> tuple[pa.Table, dict[Piece, Partials]]:
         """The results of the windows that end now, and the pieces among them that are worth keeping."""
@@ -208,10 +224,10 @@ class WindowBatch:
         if not slicing.lateness or before == NO_WATERMARK:
             return found
         for piece, (_, hashes) in fresh.items():
-            if piece.hop < SLICE:
-                if piece.end <= before:
-                    window = self.operator.consolidation.window(direct(piece.hop), piece.start)
-                    found[window] = np.union1d(found.get(window, nothing()), hashes)
+            if piece.hop < SLICE and piece.end <= before:
+                window = self.operator.consolidation.window(direct(piece.hop), piece.start)
+                found[window] = np.union1d(found.get(window, nothing()), hashes)
+            if piece.hop != SLICE:
                 continue
             for number, hop in enumerate(slicing.hops):
                 if hop.helper:
