@@ -388,3 +388,48 @@ def test_a_service_time_is_for_an_operator_that_is_there(tmp_path: Path) -> None
     with pytest.raises(InputError, match=r"^service_time of 'words' must be a duration"):
         job.start(None, checkpoint=str(checkpoint), service_time={"words": "soon"})  # type: ignore[arg-type]
     assert not checkpoint.exists(), "refused before anything is claimed"
+
+
+def _rows_of(schema: pa.Schema, **options: Any) -> Any:
+    job = hg.Job("rows", **options)
+    return job, job.source(FileSource(None, FileFormat("parquet", schema)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.float64(), pa.bool_()], ids=str)
+def test_an_event_time_that_is_no_time_is_refused(kind: pa.DataType) -> None:
+    job, rows = _rows_of(pa.schema([("k", pa.int64()), ("at", kind)]), event_time="at")
+    rows.key_by("k").window("1 hour").aggregate(n=hg.count(), name="w").write_to(hg.sinks.memory())
+    told = (
+        rf"^the event time 'at' of 'w' must be a timestamp, a date or a whole number of microseconds .*, got '{kind}'$"
+    )
+    with pytest.raises(JobError, match=told):
+        job.program()
+
+
+def test_a_result_with_the_name_of_an_option_is_refused() -> None:
+    schema = pa.schema([("k", pa.int64()), ("split", pa.int64()), ("at", pa.int64())])
+    _, rows = _rows_of(schema, event_time="at")
+    keyed = rows.key_by("k")
+    for refused in (
+        lambda: keyed.aggregate(split=hg.sum("split")),
+        lambda: keyed.window("1 hour").aggregate(split=hg.sum("split")),
+        lambda: keyed.compute("1 hour", name=hg.sum("split")),
+    ):
+        with pytest.raises(JobError, match=r"^a result named '(split|name)' must be named otherwise, .* got 'sum'$"):
+            refused()
+
+
+def test_windows_of_too_many_slices_are_refused() -> None:
+    _, rows = _rows_of(pa.schema([("k", pa.int64()), ("at", pa.int64())]), event_time="at")
+    keyed = rows.key_by("k")
+    told = r"^the slices that a window is made of must be at most 20,000, got 9600000: choose lengths, hops and offsets"
+    with pytest.raises(JobError, match=told):
+        keyed.window("1 day", every="333 milliseconds").aggregate(n=hg.count())
+    keyed.window("1 day", every="1 minute").aggregate(n=hg.count())
+
+
+def test_a_checkpoint_remembers_the_lateness_of_windows() -> None:
+    _, rows = _rows_of(pa.schema([("k", pa.int64()), ("at", pa.int64())]), event_time="at")
+    for lateness in ("0 seconds", "5 minutes"):
+        rows.key_by("k").window("1 hour", lateness=lateness).aggregate(n=hg.count())
+    assert [told.get("lateness") for told in rows.job.identity()["operators"]] == [None, "0:05:00"]

@@ -157,6 +157,12 @@ class Job:
             raise JobError.unknown_column(
                 "event_time", self.event_time, sorted({name for names in fed for name in names})
             )
+        for keyed in self._steps:
+            schema = keyed.operator.input_schema
+            kind = schema.field(self.event_time).type if self.event_time in schema.names else pa.int64()
+            if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_integer(kind)):
+                must = "a timestamp, a date or a whole number of microseconds since 1970"
+                raise JobError.option(f"the event time {self.event_time!r} of {keyed.operator.name!r}", must, str(kind))
         own = self.components()
         deep = self._depths(own)
         steps = tuple(

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from headgate.durations import Duration, micros_of
 from headgate.engine.payload import HASH
 from headgate.engine.program import REJECTED, BatchKind, FileFormat, ToOperator, ToOutput, returned_schema
-from headgate.engine.windowing import PartialStream, WindowedStream, windows_of
+from headgate.engine.windowing import PartialStream, WindowedStream, no_results_among, windows_of
 from headgate.errors import JobError, KeyTypeError
 from headgate.operators import (
     LEFT,
@@ -360,6 +360,7 @@ class KeyedStream:
         goes to the slot of its key; then ``split=True`` spreads the rows of keys that are too hot for one slot over
         all of them (W-Choices) and brings the parts together at the end of the batch.
         """
+        no_results_among({"name": name, "ttl": ttl, "combine_early": combine_early, "split": split})
         label = name or f"aggregate{len(self.stream.job._steps)}"
         operator = Aggregation(label, self._used(aggregates), self.keys, aggregates)
         return self._add(operator, ttl, timers=False, combine_early=combine_early, splits=split)
@@ -420,6 +421,7 @@ class KeyedStream:
         With ``until``, a column, a row stands for the time from its event time until then, and counts in the slice
         that it starts in, or with ``Spans.END`` in the one that it ends in.
         """
+        no_results_among({"offset": offset, "until": until, "spans": spans, "name": name})
         job = self.stream.job
         label = name or f"compute{len(job._steps)}"
         if job.event_time is None:

@@ -180,18 +180,19 @@ class WindowBatch:
         kept: dict[Piece, Partials] = {}
         results = []
         for window in (*windows, *again):
+            hop = slicing.hops[window.hop]
+            if hop.helper and slicing.lateness:
+                continue  # nothing would be made of it
             inputs = consolidation.step(window, known).inputs
             parts = [part for piece in inputs for part in self._partials(piece, fresh, made)]
             own = self._partials(Piece(window.start, window.end, direct(window.hop)), fresh, {})
+            if window in again:  # only the keys that late rows have come for
+                parts, own = ([_of_keys(part, again[window]) for part in those] for those in (parts, own))
             if not parts and not own:
                 continue
             merged = self._merged(parts)
-            hop = slicing.hops[window.hop]
             if not hop.helper:
                 whole = self._merged([*parts, *own]) if own else merged
-                if window in again:
-                    late = among(whole[1], again[window])
-                    whole = whole[0].filter(pa.array(late)), whole[1][late]
                 results.append(self.operator.results(self._own(*whole, window), window))
             if parts and self.operator.share and not slicing.lateness:  # late rows would make it wrong
                 made[window], known[window] = merged, len(merged[1])
@@ -389,6 +390,13 @@ class _Shelf:
 
     def of(self, piece: Piece) -> Partials:
         return self.pieces.get(piece, self.empty)
+
+
+def _of_keys(partials: Partials, keys: I64) -> Partials:
+    """The partials of some keys, whose hashes ascend."""
+    table, hashes = partials
+    wanted = among(hashes, keys)
+    return table.filter(pa.array(wanted)), hashes[wanted]
 
 
 def _length(slicing: Slicing, hop: int) -> int:

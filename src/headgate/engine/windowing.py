@@ -16,6 +16,10 @@ from headgate.windows import CountWindows, Sessions, Slicing, TimeWindows, windo
 if TYPE_CHECKING:
     from headgate.engine.stream import KeyedStream, Stream
 
+MAX_SLICES = 20_000
+"""That a window may be made of, a day every five seconds say. How a window is put together is looked at slice by slice
+when it closes; hops of odd lengths have slices of milliseconds, and would take minutes."""
+
 AnyWindows = TimeWindows | Sessions | CountWindows
 """The kinds of windows a user can ask for."""
 
@@ -35,6 +39,15 @@ def windows_of(
             {name: value for name, value in given.items() if value},
         )
     return kind
+
+
+def no_results_among(options: Mapping[str, object]) -> None:
+    """Refuse a result that has the name of an option: it would be taken for that."""
+    for name, value in options.items():
+        if isinstance(value, Aggregate):
+            raise JobError.option(
+                f"a result named {name!r}", "named otherwise, since that is an option of aggregate()", value.verb
+            )
 
 
 class WindowedStream:
@@ -70,6 +83,7 @@ class WindowedStream:
         a shuffle more, and key groups of the first move without their state. ``"auto"`` runs both in one task or
         apart, whichever costs less by what is measured, and changes that between two batches.
         """
+        no_results_among({"name": name, "share": share, "split": split, "until": until})
         keyed, kind, stream = self.keyed, self.kind, self.keyed.stream
         used = keyed._used(aggregates, until)
         if share not in (True, False, "auto", "per window"):
@@ -91,6 +105,11 @@ class WindowedStream:
             sessions = SessionAggregation(label, used, keyed.keys, aggregates, kind, event_time)
             return keyed._add(sessions, None, timers=True, combine_early=True, lateness_micros=late)
         slicing = Slicing.of(kind)
+        if slicing.longest > MAX_SLICES * slicing.width:
+            raise JobError.window(
+                "the slices that a window is made of", f"be at most {MAX_SLICES:,}", slicing.longest // slicing.width,
+                "choose lengths, hops and offsets with a greater common divisor",
+            )  # fmt: skip
         label = name or f"windows{number}"
         if split:
             if split not in (True, "auto"):
