@@ -194,11 +194,17 @@ class PartialStream:
         kind = windows_of(lengths, every, offset, 0)
         if not isinstance(kind, TimeWindows):
             raise JobError.option("consolidate", "given windows of time", type(kind).__name__)
+        widest, width = (timedelta(microseconds=each.width) for each in (Slicing.of(kind), self._slicing))
+        if widest % width:
+            raise JobError.window(
+                "the slices that a consolidate merges", f"divide {widest}, the widest that fit its windows", str(width),
+                "make them narrower, or its windows longer",
+            )  # fmt: skip
         slicing = Slicing(kind.hops, kind.lateness_micros, slice_micros=self._slicing.width)
         if slicing.anchor != self._slicing.anchor:
             raise JobError.window(
-                "the offset of a consolidate", "fall on slices of its compute", timedelta(microseconds=slicing.anchor),
-                "give the compute the same offset",
+                "the offset of a consolidate", "fall on the slices that it merges",
+                str(timedelta(microseconds=slicing.anchor)), "give the compute the same offset",
             )  # fmt: skip
         if share:
             slicing = with_helpers(slicing)

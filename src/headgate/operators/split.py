@@ -61,7 +61,7 @@ class Consolidate(WindowedAggregation):
         object.__setattr__(self, "input_schema", self.partial_schema)
         if self.slicing.lateness:
             raise JobError.window(
-                "the lateness of a consolidate", "be zero", timedelta(microseconds=self.slicing.lateness),
+                "the lateness of a consolidate", "be zero", str(timedelta(microseconds=self.slicing.lateness)),
                 "give the job slack instead: its partials come when their slice has closed",
             )  # fmt: skip
         if self.partial:
