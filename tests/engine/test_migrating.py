@@ -209,6 +209,72 @@ def test_a_smooth_move_sends_rows_of_both_kinds_of_windows_to_both_slots(engine:
     assert {entry["details"]["way"] for entry in over} == {"smooth"}
 
 
+def _ticking(bench: Any) -> None:
+    """Every look at the clock takes a second: two a batch, for its plan and when its tasks are over."""
+
+    def clock() -> float:
+        bench.seconds += 1
+        return float(bench.seconds)
+
+    bench.driver.clock = clock
+
+
+def test_a_move_that_ends_in_its_batch_takes_until_its_tasks_are_over(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _whole(20, 10), options={"migration": "copy"})
+    _ticking(bench)
+    bench.batch(_rows(ALL, 0))
+    _moved_everything(bench)
+    bench.batch(_rows(ALL, 1))
+    (over,) = _journal(bench, "migrated")  # the query may end here
+    assert over["batch"] == 1
+    assert over["details"]["completion_seconds"] == 1
+    assert 1 > over["details"]["pause_seconds"] > 0
+    assert "over after 1 batch (1.0 s)" in over["reason"]
+
+
+@pytest.mark.parametrize(("form", "way", "batches"), [("split", "instant", 3), ("whole", "smooth", 5)])
+def test_a_longer_move_takes_from_its_plan_to_the_tasks_that_let_go_of_the_last_slice(
+    engine: Any, tmp_path: Path, form: str, way: str, batches: int
+) -> None:
+    program = _whole(20, 10) if form == "whole" else _halves(20, 10, split=True)
+    bench = engine.Bench(tmp_path, program, options={"migration": "smooth" if way == "smooth" else "auto"})
+    _ticking(bench)
+    bench.batch(_rows(ALL, 0))
+    _moved_everything(bench)
+    for at in (2, 12, 50, 51, 52):
+        bench.batch(_rows(ALL, at))
+        if at == 12:
+            bench.restart()
+            _ticking(bench)
+    (over,) = _journal(bench, "migrated")
+    assert over["details"]["way"] == way
+    assert over["details"]["completion_batches"] == batches
+    assert over["details"]["completion_seconds"] == 2 * batches - 1
+    assert over["batch"] == batches
+
+
+@pytest.mark.parametrize("point", ["after manifest commit", "during sink write", "after sink write"])
+def test_the_end_of_a_move_is_told_once_whatever_happens_after_the_commit(
+    engine: Any, tmp_path: Path, point: str
+) -> None:
+    bench = engine.Bench(tmp_path, _whole(20, 10), options={"migration": "copy"})
+    _ticking(bench)
+    bench.batch(_rows(ALL, 0))
+    bench.batch(_rows(ALL, 30))
+    _moved_everything(bench)
+    bench.driver.crash = engine.Crash(point=point)
+    with pytest.raises(engine.Crashed):
+        bench.batch(_rows(ALL, 31))
+    assert bench.last.batch == 2
+    bench.restart()
+    bench.batch(_rows(ALL, 31), number=2)
+    (over,) = _journal(bench, "migrated")
+    bench.restart()
+    bench.batch(_rows(ALL, 31), number=2)
+    bench.batch(_rows(ALL, 32))
+    assert _journal(bench, "migrated") == [over]
+
+
 def test_copying_windows_pauses_and_writes(engine: Any, tmp_path: Path) -> None:
     bench = engine.Bench(tmp_path, _whole(20, 10), options={"migration": "copy"})
     bench.batch(_rows(ALL, 0))

@@ -189,10 +189,11 @@ class Driver:
             mark = time.perf_counter()
         reports = self.run_tasks(frame, orders)
         phases["tasks"] = time.perf_counter() - mark
+        done = max(plan.now, int(self.clock() * 1e6))
         mark = time.perf_counter()
         reports += self._shared(orders, reports)
         manifest = self._manifest(plan, orders, reports, last)
-        manifest = replace(manifest, progress=self.migrations.followed(manifest, reports))
+        manifest = replace(manifest, progress=self.migrations.followed(manifest, reports, done))
         self.crash.reach("before manifest commit", number)
         self.checkpoint.commit(manifest)
         self.last = manifest
@@ -226,13 +227,7 @@ class Driver:
         if rearranged and assignment is self.assignment:
             assignment = replace(assignment, version=assignment.version + 1)  # plans for other components are stale
         told, self._told = self._told, []
-        over = last.progress.get("journal", ()) if last is not None else ()
-        entries = [
-            *rearranged,
-            *(replace(entry, batch=number) for entry in told),
-            *map(Entry.from_json, over),
-            *entries,
-        ]
+        entries = [*rearranged, *(replace(entry, batch=number) for entry in told), *entries]
         # A job that was started again without split=True brings its split keys together at the first boundary.
         steps = zip(self._shared_before(), self.program.steps, strict=True)
         shared = tuple(keys if step.splits else nothing() for keys, step in steps)
@@ -498,7 +493,10 @@ class Driver:
         )
 
     def _deliver(self, manifest: Manifest) -> None:
-        """Hand the results to the sinks; those of the batch before are delivered for good and may go."""
+        """Hand the results to the sinks, and what is over to the journal; those of the batch before are delivered for
+        good and may go. All of it may be repeated: the journal has a line once."""
+        if over := manifest.progress.get("journal"):
+            self.checkpoint.append_journal(manifest.batch, over)
         deliveries: list[tuple[Sink, Results]] = []
         for output, sinks in self.sinks.items():
             names = manifest.outputs.get(output, ())

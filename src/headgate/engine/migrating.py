@@ -14,7 +14,7 @@ store that every slot reads. ``copy`` is there to compare with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -79,6 +79,7 @@ class Underway:
     state_bytes: int
     batch: int
     began: int
+    """When the plan of the batch was made, in microseconds; a replay goes on from there."""
     pause_seconds: float = 0.0
     copied_bytes: int = 0
     most_left: int = 0
@@ -170,8 +171,11 @@ class Migrations:
         self.underway += begun
         return begun
 
-    def followed(self, manifest: Manifest, reports: Iterable[Report]) -> dict[str, Any]:
-        """What the manifest says of migrations: those under way, and of those that are over a line for the journal."""
+    def followed(self, manifest: Manifest, reports: Iterable[Report], done: int) -> dict[str, Any]:
+        """What the manifest says of migrations: those under way, and of those that are over a line for the journal.
+
+        ``done``: when the tasks of the batch were over, by the clock that its plan was made by.
+        """
         if not self.underway:
             return {}
         pauses: dict[int, float] = {}
@@ -181,7 +185,8 @@ class Migrations:
                 pause = max(pauses.get(report.operator, 0.0), report.seconds.get("move", 0.0))
                 pauses[report.operator] = pause
                 copied[report.operator] = copied.get(report.operator, 0) + report.copied_bytes
-        over = self.observe(manifest.batch, manifest.now, self.left_behind(manifest), pauses, copied)
+        handed = {one.operator for one in manifest.handovers}
+        over = self.observe(manifest.batch, done, self.left_behind(manifest), handed, pauses, copied)
         return {
             "migrations": [one.to_json() for one in self.underway],
             "journal": [entry.to_json() for entry in over],
@@ -207,15 +212,17 @@ class Migrations:
     def observe(
         self,
         batch: int,
-        now: int,
+        done: int,
         left: Mapping[int, int],
+        handed: Collection[int],
         pauses: Mapping[int, float],
         copied: Mapping[int, int],
     ) -> list[Entry]:
         """What a batch made of them; entries for those that are over.
 
-        ``left``: rows of each operator that are still where they no longer belong, ``pauses`` the longest time a slot
-        spent on moved state, ``copied`` the bytes written for it.
+        ``done``: when its tasks were over. ``left``: rows of each operator that are still where they no longer
+        belong, ``handed`` the operators of which two slots have a part of a key group, ``pauses`` the longest time a
+        slot spent on moved state, ``copied`` the bytes written for it.
         """
         entries, still = [], []
         for one in self.underway:
@@ -227,15 +234,15 @@ class Migrations:
                     pause_seconds=pauses.get(one.operator, 0.0),
                     copied_bytes=copied.get(one.operator, 0),
                 )
-            if rest:
+            if rest or (one.way == "smooth" and one.operator in handed):
                 still.append(one)
                 continue
-            entries.append(self._over(one, batch, now))
+            entries.append(self._over(one, batch, done))
         self.underway = still
         return entries
 
-    def _over(self, one: Underway, batch: int, now: int) -> Entry:
-        seconds = (now - one.began) / 1e6
+    def _over(self, one: Underway, batch: int, done: int) -> Entry:
+        seconds = (done - one.began) / 1e6
         name = self.program.steps[one.operator].operator.name
         took = batch - one.batch + 1
         text = (

@@ -64,7 +64,7 @@ class Manifest:
 
     ``shared`` holds per operator the hashes of split keys, ascending; ``event_times`` per source the greatest event
     time seen; ``outputs`` per output the files of this batch's results; ``progress`` the migrations that are not over,
-    and lines that the next plan takes into the journal. Times are microseconds UTC.
+    and lines that the journal gets when the batch is delivered. Times are microseconds UTC.
     """
 
     job: str
