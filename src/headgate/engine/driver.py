@@ -25,7 +25,7 @@ from pyspark import cloudpickle
 from headgate.arrays import I64
 from headgate.control import Controller, Entry, Verdict
 from headgate.engine.keyed import OperatorBatch
-from headgate.engine.migrating import Migrations, Underway, way_of
+from headgate.engine.migrating import Migrations, Underway
 from headgate.engine.orders import Orders, OutputReport, Report, RouteReport, SlotReport, Written, nothing
 from headgate.engine.outbox import Outbox
 from headgate.engine.payload import HASH, decode
@@ -137,7 +137,8 @@ class Driver:
         self._arrangements[self.program.components] = self.program, self.pickled
         self.last = self.checkpoint.latest()
         saved = self.last.progress.get("migrations", ()) if self.last is not None else ()
-        self.migrations = Migrations.restored(self.program, saved)
+        remote = not self.checkpoint.files.is_local
+        self.migrations = Migrations.restored(self.program, saved, remote=remote)
         self.splitting = Splitting(self.options.max_pause_seconds)
         self.per_window = frozenset(number for number, step in enumerate(self.program.steps) if step.per_window)
         self._keep_apart_what_is_handed_over()
@@ -250,7 +251,7 @@ class Driver:
                 shared = self.together.by_operator(verdict.split)
             self.controller.applied(verdict)
             entries += verdict.entries
-        assignment, handovers, told = self.migrations.planned(
+        assignment, handovers, ways, told = self.migrations.planned(
             number, self.assignment, assignment, last, self.options.migration
         )
         entries += told
@@ -264,6 +265,7 @@ class Driver:
             now=now,
             shared=shared,
             migration=self.options.migration,
+            ways=ways,
             handovers=handovers,
             per_window=tuple(sorted(self.per_window)),
             components=() if components == self._job.components else components,
@@ -384,7 +386,7 @@ class Driver:
         for operator in range(len(self.program.steps)):
             places = Places(plan.assignment, operator, plan.shared[operator])
             held: dict[int, Bitmap] = {}
-            if way_of(self.program, operator, plan.migration)[0] == "instant":
+            if self.migrations.holds(operator, plan.ways):
                 everything = Bitmap.of_mask(np.ones(places.groups, dtype=np.bool_))
                 held = dict.fromkeys(range(plan.assignment.slots), everything)
             for one in (*plan.handovers, *ended):

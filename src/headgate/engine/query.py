@@ -90,9 +90,9 @@ def start(
     ``balance``         the planner that levels the load, or its name; None: plain hashing, nothing moves
     ``limits``          what a plan may do; ``policy`` when one is made, and what it must gain
     ``trigger``         None: as fast as it goes; "10 seconds": at this pace; "available now": what there is, then stop
-    ``migration``       how key groups take their state along: "auto" (not at all where windows are split, else by
-                        reference), "manifest" (always by reference), "smooth" (windows that have begun stay where
-                        they are) or "copy" (rewritten while the batch waits, the papers' way)
+    ``migration``       how key groups take their state along: "auto" (the cheapest allowed way), "manifest" (by
+                        reference), "instant" (not at all, where windows are split), "smooth" (windows that have begun
+                        stay where they are) or "copy" (rewritten while the batch waits, the papers' way)
     ``statistics``      False: measure nothing per key; then nothing can be balanced
     ``keep_versions``   versions of the state that stay readable
     ``metrics_port``    serve Prometheus metrics on this port of the loopback address
@@ -466,7 +466,7 @@ class Query:
 
     def split(self, windows: str) -> None:
         """Run the compute of these windows (``aggregate(split=...)``) in a task of its own from the next batch on:
-        its key groups then move without their state."""
+        its key groups can then move without their state."""
         self._rearrange(windows, "taken apart by hand", Program.taken_apart)
 
     def combine(self, windows: str) -> None:

@@ -408,7 +408,7 @@ class KeyedStream:
 
         Nothing else can be done with partials. A compute and its consolidates run in one task, like all operators with
         the same keys, unless they are kept apart (``Job.keep_apart``, ``aggregate(split=True)``): then key groups of
-        the compute move at once, without their state.
+        the compute can move without their state (``migration="instant"``).
         """
         job = self.stream.job
         label = name or f"compute{len(job._steps)}"
