@@ -50,6 +50,10 @@ def _simple(component: int | None = 0) -> Program:
     )
 
 
+def _every(rows: Any) -> list[bool]:
+    return [True] * int(rows.num_rows)
+
+
 def _chain() -> Program:
     """Three running aggregates by k, fused, behind one another, and one by j; a function between the first two keeps k,
     a filter between the next."""
@@ -60,7 +64,7 @@ def _chain() -> Program:
     lossy = Aggregation("lossy", first.output_schema, ("k",), {"v": hg.count()})
     same = Mapped("same", lambda rows: rows, "arrow", first.output_schema, (ToOperator(1),), keeps=frozenset("k"))
     lost = Mapped("lost", lambda rows: rows, "arrow", first.output_schema, (ToOperator(4),))
-    every = Filtered("every", lambda rows: [True] * rows.num_rows, "arrow", (ToOperator(2),))
+    every = Filtered("every", _every, "arrow", (ToOperator(2),))
     return Program(
         name="chain",
         inputs=(Input("in", SCHEMA, (ToOperator(0), ToOperator(3))),),

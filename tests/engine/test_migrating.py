@@ -6,6 +6,7 @@ import datetime as dt
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,39 @@ def test_an_instant_move_leaves_state_behind_until_its_slices_close(engine: Any,
     assert over["details"]["copied_bytes"] == 0
     assert over["details"]["completion_batches"] == 3
     assert over["details"]["most_rows_left_behind"] > 0
+
+
+def test_groups_that_move_again_and_again_leave_no_more_than_a_part_per_slot_key_and_open_slice(
+    engine: Any, tmp_path: Path
+) -> None:
+    """Slices of 10, a row of every key every 2, and all groups one slot on before each batch:
+
+    slice   |0        |10       |20       |30
+    slot     0 1 2 0 1 2 0 1 2 0 1 2 0 1 2 0      where the groups are
+    """
+    program = _halves(20, 10, split=True)
+    still = engine.Bench(tmp_path / "still", program, slots=1)
+    bench = engine.Bench(tmp_path / "moving", program, options={"migration": "instant"})
+    most, behind = 0, []
+    for number in range(24):
+        bench.change(partial(bench._moved, to=number % 3, groups=range(8)))
+        at = 2 * number
+        assert bench.batch(_rows(ALL, at)) == still.batch(_rows(ALL, at))
+        # The watermark is that of the batch before: slices from there on are open.
+        slices = (at - (0 if bench.last.watermark is None else bench.last.watermark) // 10 * 10) // 10 + 1
+        behind.append(bench.told[-1]["left_behind_rows"])
+        assert behind[-1] < 3 * len(KEYS) * slices
+        assert bench.told[-1]["migrations"] == len(bench.driver.migrations.underway)
+        most = max(most, behind[-1])
+    assert most >= 2 * len(KEYS), "a part in each of the other slots: the key expansion is there"
+    assert max(behind[12:]) <= max(behind[:12]), "and it does not grow"
+    for at in (48, 62, 63):
+        assert bench.batch(_rows(ALL, at)) == still.batch(_rows(ALL, at))
+    assert bench.told[-1]["left_behind_rows"] == 0, "the slices that were open have closed"
+    assert bench.told[-1]["migrations"] == 0
+    over = _journal(bench, "migrated")
+    assert sum(entry["details"]["groups"] for entry in over) == 8 * 23
+    assert max(entry["details"]["most_rows_left_behind"] for entry in over) == most
 
 
 def test_a_smooth_move_sends_rows_of_both_kinds_of_windows_to_both_slots(engine: Any, tmp_path: Path) -> None:

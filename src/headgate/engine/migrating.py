@@ -15,7 +15,7 @@ where it is asked for, to compare with.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -308,7 +308,8 @@ class Migrations:
     def _measure(self, manifest: Manifest, reports: Iterable[Report]) -> None:
         """Look at what the operators did in a batch."""
         since, self._looked = self._looked, manifest.now
-        rows, busy, copied, copying = Counter[int](), Counter[int](), Counter[int](), Counter[int]()
+        rows, copied = Counter[int](), Counter[int]()
+        busy, copying = defaultdict[int, float](float), defaultdict[int, float](float)
         for report in reports:
             if isinstance(report, SlotReport):
                 rows[report.operator] += report.tuples
