@@ -210,7 +210,7 @@ def test_groups_that_move_again_and_again_leave_no_more_than_a_part_per_slot_key
         slices = (at - (0 if bench.last.watermark is None else bench.last.watermark) // 10 * 10) // 10 + 1
         behind.append(bench.told[-1]["left_behind_rows"])
         assert behind[-1] < 3 * len(KEYS) * slices
-        assert bench.told[-1]["migrations"] == len(bench.driver.migrations.underway)
+        assert bench.told[-1]["migrations"] <= 5 * slices, "those of closed slices are over, although others go on"
         most = max(most, behind[-1])
     assert most >= 2 * len(KEYS), "a part in each of the other slots: the key expansion is there"
     assert max(behind[12:]) <= max(behind[:12]), "and it does not grow"

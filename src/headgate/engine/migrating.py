@@ -64,9 +64,8 @@ SOON = Bounds(max_completion_seconds=60.0)
 def ways_of(program: Program, layout: Layout, component: Component) -> tuple[Allowed, ...]:
     """The row of the table for a component, less what the engine cannot do."""
     mates = {number for number, step in enumerate(program.steps) if step.operator.name in component}
-    fed = {leaf.operator for step in program.steps for leaf in leaves(step.branches) if isinstance(leaf, ToOperator)}
     cannot: dict[MoveKind, str] = {}
-    if mates & fed:
+    if mates & _fed(program):
         cannot[MoveKind.SMOOTH] = "its rows come from another operator, and may be of any time"
     elif len(mates) > 1:
         cannot[MoveKind.SMOOTH] = "the old slot could not hand results on within its component"
@@ -79,6 +78,11 @@ def ways_of(program: Program, layout: Layout, component: Component) -> tuple[All
         replace(way, allowed=False, reason=cannot[way.migration]) if way.allowed and way.migration in cannot else way
         for way in ways
     )
+
+
+def _fed(program: Program) -> set[int]:
+    """The operators that get rows of others."""
+    return {leaf.operator for step in program.steps for leaf in leaves(step.branches) if isinstance(leaf, ToOperator)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,9 @@ class Underway:
     copied_bytes: int = 0
     most_left: int = 0
     """Rows that were left behind at most: the temporary key expansion."""
+    until: int | None = None
+    """Once the watermark is here, nothing of an instant move is left, whatever later ones leave. None: not known, as
+    rows of another operator may be of any time."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -167,8 +174,8 @@ class Migrations:
             state = int(last.counts[operator].bytes[moving].sum())
             entries.append(self._entry(operator, picked, len(moving), state, batch))
             if way == "smooth" and last.event_times:
-                slicing = self._windows(operator).slicing
-                since = int(slicing.slice_of(np.array([max(last.event_times.values())]))[0]) + slicing.width
+                since = self._closed(operator, last)
+                assert since is not None
                 handovers += [
                     Handover(operator, int(group), int(slot), since)
                     for group, slot in zip(moving, old, strict=True)
@@ -250,9 +257,17 @@ class Migrations:
             for operator, moving, _ in _moves(self.program, before, plan.assignment):
                 state = int(last.counts[operator].bytes[moving].sum())
                 way = plan.ways[operator]
-                begun.append(Underway(operator, way, len(moving), state, plan.batch, plan.now))
+                until = self._closed(operator, last) if way == "instant" else None
+                begun.append(Underway(operator, way, len(moving), state, plan.batch, plan.now, until=until))
         self.underway += begun
         return begun
+
+    def _closed(self, operator: int, last: Manifest) -> int | None:
+        """The end of the last slice of an operator that had rows in a manifest; None where other operators feed it."""
+        if operator in _fed(self.program) or not last.event_times:
+            return None
+        slicing = self._windows(operator).slicing
+        return int(slicing.slice_of(np.array([max(last.event_times.values())]))[0]) + slicing.width
 
     def followed(self, manifest: Manifest, reports: Iterable[Report], done: int) -> dict[str, Any]:
         """What the manifest says of migrations: those under way, and of those that are over a line for the journal.
@@ -271,7 +286,9 @@ class Migrations:
                 pauses[report.operator] = pause
                 copied[report.operator] = copied.get(report.operator, 0) + report.copied_bytes
         handed = {one.operator for one in manifest.handovers}
-        over = self.observe(manifest.batch, done, self.left_behind(manifest), handed, pauses, copied)
+        over = self.observe(
+            manifest.batch, done, manifest.watermark, self.left_behind(manifest), handed, pauses, copied
+        )
         return {
             "migrations": [one.to_json() for one in self.underway],
             "journal": [entry.to_json() for entry in over],
@@ -328,6 +345,7 @@ class Migrations:
         self,
         batch: int,
         done: int,
+        watermark: int | None,
         left: Mapping[int, int],
         handed: Collection[int],
         pauses: Mapping[int, float],
@@ -342,6 +360,8 @@ class Migrations:
         entries, still = [], []
         for one in self.underway:
             rest = left.get(one.operator, 0) if one.way in ("instant", "smooth") else 0
+            if one.until is not None and watermark is not None and watermark >= one.until:
+                rest = 0
             one = replace(one, most_left=max(one.most_left, rest))
             if one.batch == batch:
                 one = replace(
