@@ -111,7 +111,7 @@ FORMS = ("combined", "split")
 SIDES = {
     "disruptive, every minute": Side("combined", "copy", PER_MINUTE),
     "disruptive, every five minutes": Side("combined", "copy", 5 * PER_MINUTE),
-    "instant, continuously": Side("split", "auto", 1),
+    "instant, continuously": Side("split", "instant", 1),
     "by manifest, continuously": Side("combined", "manifest", 1),
 }
 EVERY_MINUTE, EVERY_FIVE, INSTANT, MANIFEST = SIDES

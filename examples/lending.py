@@ -125,7 +125,7 @@ def main(spark: SparkSession) -> None:
         job = hg.Job("lending", event_time="at", slack="10 minutes", fusion="auto")
         sinks = lending(job, job.source(hg.sources.files(spark, str(source))))
         print(job.explain())
-        query = job.start(spark, checkpoint=f"{folder}/checkpoint", slots=2)
+        query = job.start(spark, checkpoint=f"{folder}/checkpoint", slots=2, migration="instant")
         for first in range(10, 150, 10):
             query.process_all_available()
             if first == 60:

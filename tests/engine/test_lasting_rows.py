@@ -69,3 +69,28 @@ def test_rules_that_put_a_row_in_no_single_slice_are_refused_beside_halves(spans
     with pytest.raises(JobError, match=told):
         _visits(job).window(Tumbling(TEN, spans=spans)).aggregate(n=hg.count(), until="left_at", split=True)
     assert not job._steps, "nothing was added"
+
+
+@pytest.mark.parametrize("spans", [Spans.EACH, Spans.END, Spans.WITHIN, Spans.START], ids=lambda spans: spans.name)
+def test_rows_that_reach_into_windows_to_come_are_not_left_behind_by_a_smooth_move(
+    engine: Any, tmp_path: Path, spans: Spans
+) -> None:
+    """The old slot would hold a part of windows that the new one is in charge of."""
+    found = {}
+    for moving in (False, True):
+        job = hg.Job("visits", event_time="at", groups=8)
+        windows = _visits(job).window(Tumbling(TEN, spans=spans)).aggregate(n=hg.count(), until="left_at", name="w")
+        windows.write_to(hg.sinks.memory(), name="out")
+        program = job.program()
+        program = replace(program, inputs=tuple(replace(one, files=None) for one in program.inputs))
+        bench = engine.Bench(tmp_path / str(moving), program, slots=2, options={"migration": "smooth"})
+        made = []
+        for turn in ([("ann", 5, 35)], [("ann", 8, 35)], [("ann", 41, 42)]):
+            made += bench.batch([dict(zip(SCHEMA.names, row, strict=True)) for row in turn])["out"]
+            if moving and bench.last.batch == 0:
+                bench.change(lambda assignment: assignment.next(groups=1 - assignment.groups))
+        made += bench.batch([], flush=True)["out"]
+        found[moving] = {row["window_start"].microsecond: row["n"] for row in made}
+    assert found[True] == found[False]
+    ways = {entry["details"]["way"] for entry in bench.driver.checkpoint.journal() if entry["kind"] == "migration"}
+    assert ways == ({"smooth"} if spans is Spans.START else {"manifest"})

@@ -111,18 +111,13 @@ def test_what_a_partial_consolidate_is_refused() -> None:
         ),
         pytest.param(
             Tumbling("1 minute"), {"split": True, "share": "per window"},
-            "share and until must be left out beside split, which needs slices, got ('per window', None)",
+            "share must be True or False beside split, which needs slices, got 'per window'",
             id="split and one computation per window",
         ),
         pytest.param(
             Tumbling("1 minute"), {"split": "auto", "share": "auto"},
-            "share and until must be left out beside split, which needs slices, got ('auto', None)",
+            "share must be True or False beside split, which needs slices, got 'auto'",
             id="two things to decide at once",
-        ),
-        pytest.param(
-            Tumbling("1 minute", spans=Spans.END), {"split": True, "until": "until"},
-            "share and until must be left out beside split, which needs slices, got (True, 'until')",
-            id="split and rows that last",
         ),
         pytest.param(
             Tumbling("1 minute", lateness="1 minute"), {"split": True},

@@ -25,7 +25,7 @@ from pyspark import cloudpickle
 from headgate.arrays import I64
 from headgate.control import Controller, Entry, Verdict
 from headgate.engine.keyed import OperatorBatch
-from headgate.engine.migrating import Migrations, Underway, way_of
+from headgate.engine.migrating import Migrations, Underway
 from headgate.engine.orders import Orders, OutputReport, Report, RouteReport, SlotReport, Written, nothing
 from headgate.engine.outbox import Outbox
 from headgate.engine.payload import HASH, decode
@@ -137,7 +137,8 @@ class Driver:
         self._arrangements[self.program.components] = self.program, self.pickled
         self.last = self.checkpoint.latest()
         saved = self.last.progress.get("migrations", ()) if self.last is not None else ()
-        self.migrations = Migrations.restored(self.program, saved)
+        remote = not self.checkpoint.files.is_local
+        self.migrations = Migrations.restored(self.program, saved, remote=remote)
         self.splitting = Splitting(self.options.max_pause_seconds)
         self.per_window = frozenset(number for number, step in enumerate(self.program.steps) if step.per_window)
         self._keep_apart_what_is_handed_over()
@@ -189,10 +190,11 @@ class Driver:
             mark = time.perf_counter()
         reports = self.run_tasks(frame, orders)
         phases["tasks"] = time.perf_counter() - mark
+        done = max(plan.now, int(self.clock() * 1e6))
         mark = time.perf_counter()
         reports += self._shared(orders, reports)
         manifest = self._manifest(plan, orders, reports, last)
-        manifest = replace(manifest, progress=self.migrations.followed(manifest, reports))
+        manifest = replace(manifest, progress=self.migrations.followed(manifest, reports, done))
         self.crash.reach("before manifest commit", number)
         self.checkpoint.commit(manifest)
         self.last = manifest
@@ -226,13 +228,7 @@ class Driver:
         if rearranged and assignment is self.assignment:
             assignment = replace(assignment, version=assignment.version + 1)  # plans for other components are stale
         told, self._told = self._told, []
-        over = last.progress.get("journal", ()) if last is not None else ()
-        entries = [
-            *rearranged,
-            *(replace(entry, batch=number) for entry in told),
-            *map(Entry.from_json, over),
-            *entries,
-        ]
+        entries = [*rearranged, *(replace(entry, batch=number) for entry in told), *entries]
         # A job that was started again without split=True brings its split keys together at the first boundary.
         steps = zip(self._shared_before(), self.program.steps, strict=True)
         shared = tuple(keys if step.splits else nothing() for keys, step in steps)
@@ -256,7 +252,7 @@ class Driver:
             self.controller.applied(verdict)
             entries += verdict.entries
         assignment = self._levelled(assignment)  # changes may have been wished for before components changed
-        assignment, handovers, told = self.migrations.planned(
+        assignment, handovers, ways, told = self.migrations.planned(
             number, self.assignment, assignment, last, self.options.migration
         )
         entries += told
@@ -270,6 +266,7 @@ class Driver:
             now=now,
             shared=shared,
             migration=self.options.migration,
+            ways=ways,
             handovers=handovers,
             per_window=tuple(sorted(self.per_window)),
             components=() if components == self._job.components else components,
@@ -394,7 +391,7 @@ class Driver:
         for operator in range(len(self.program.steps)):
             places = Places(plan.assignment, operator, plan.shared[operator])
             held: dict[int, Bitmap] = {}
-            if way_of(self.program, operator, plan.migration)[0] == "instant":
+            if self.migrations.holds(operator, plan.ways):
                 everything = Bitmap.of_mask(np.ones(places.groups, dtype=np.bool_))
                 held = dict.fromkeys(range(plan.assignment.slots), everything)
             for one in (*plan.handovers, *ended):
@@ -503,7 +500,10 @@ class Driver:
         )
 
     def _deliver(self, manifest: Manifest) -> None:
-        """Hand the results to the sinks; those of the batch before are delivered for good and may go."""
+        """Hand the results to the sinks, and what is over to the journal; those of the batch before are delivered for
+        good and may go. All of it may be repeated: the journal has a line once."""
+        if over := manifest.progress.get("journal"):
+            self.checkpoint.append_journal(manifest.batch, over)
         deliveries: list[tuple[Sink, Results]] = []
         for output, sinks in self.sinks.items():
             names = manifest.outputs.get(output, ())

@@ -27,6 +27,7 @@ from headgate.operators import (
     Compute,
     Consolidate,
     CountAggregation,
+    KeyedOperator,
     PerKey,
     SessionAggregation,
     Vectorised,
@@ -188,15 +189,15 @@ def _operator(keyed: KeyedNode) -> Operator:
     kept = keyed.node.keeps if isinstance(keyed.operator, PerKey | Vectorised) else keyed.keys
     return Operator(
         keyed.operator.name,
-        _kind(keyed),
+        kind_of(keyed.operator),
         frozenset(keyed.keys),
         outputs=frozenset(kept),
-        window_micros=_length(keyed),
+        window_micros=longest_window(keyed.operator),
     )
 
 
-def _kind(keyed: KeyedNode) -> Kind:
-    operator = keyed.operator
+def kind_of(operator: KeyedOperator) -> Kind:
+    """What a keyed operator is in the paper's terms, or ours."""
     if isinstance(operator, Compute):
         return Kind.COMPUTE
     if isinstance(operator, Consolidate):
@@ -205,11 +206,11 @@ def _kind(keyed: KeyedNode) -> Kind:
     return Kind.AGGREGATE if whole else Kind.KEYED
 
 
-def _length(keyed: KeyedNode) -> int | None:
-    """The longest window of time, None where state has no end."""
-    if not isinstance(keyed.operator, WindowedAggregation):
+def longest_window(operator: KeyedOperator) -> int | None:
+    """The longest window of time, in microseconds; None where state has no end."""
+    if not isinstance(operator, WindowedAggregation):
         return None
-    return max(hop.length for hop in keyed.operator.slicing.hops)
+    return max(hop.length for hop in operator.slicing.hops)
 
 
 def _between(node: Node) -> Operator:

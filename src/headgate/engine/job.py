@@ -179,6 +179,7 @@ class Job:
                 own.placed_by[number],
                 keyed.decides_sharing,
                 keyed.per_window,
+                keyed.node.keeps,
             )
             for number, keyed in enumerate(self._steps)
         )
@@ -269,7 +270,17 @@ class Job:
                 continue  # nobody uses what it makes, or only a region, which makes it for itself
             if branch.kind == "map":
                 lenient = self._lenient(below)
-                made.append(Mapped(branch.name, branch.function, branch.batch, branch.schema, below, lenient))
+                made.append(
+                    Mapped(
+                        branch.name,
+                        branch.function,
+                        branch.batch,
+                        branch.schema,
+                        below,
+                        lenient,
+                        frozenset(branch.keeps),
+                    )
+                )
             else:
                 made.append(Filtered(branch.name, branch.function, branch.batch, below))
         return tuple(made)

@@ -24,9 +24,6 @@ from headgate.errors import HeadgateError, JobError, UserFunctionError
 from headgate.operators import KeyedOperator, WindowedAggregation
 from headgate.routing import Together, key_hash
 
-Way = Literal["instant", "smooth", "manifest", "copy"]
-"""How key groups take their state along: ``headgate.engine.migrating``."""
-
 Rule = Literal["fail", "drop", "side"]
 """What to do with rows that cannot be used: stop, drop and count, or count and send to the side output."""
 
@@ -58,7 +55,8 @@ class ToOutput:
 @dataclass(frozen=True, slots=True)
 class Mapped:
     """A node: a Python function over whole batches of rows. ``schema`` is what it must return; a value of a
-    ``lenient`` column (a key, where the job does not fail for bad ones) that does not fit becomes null."""
+    ``lenient`` column (a key, where the job does not fail for bad ones) that does not fit becomes null. ``keeps``:
+    columns that rows leave with as they came."""
 
     name: str
     function: Callable[[object], object]
@@ -66,6 +64,7 @@ class Mapped:
     schema: pa.Schema
     branches: tuple[Branch, ...]
     lenient: frozenset[str] = frozenset()
+    keeps: frozenset[str] = frozenset()
 
     def apply(self, rows: pa.Table) -> pa.Table:
         return conform(_called(self.name, self.function, self.kind, rows), self.schema, self.name, self.lenient)
@@ -122,7 +121,8 @@ class Step:
 
     ``component`` is the number of its component, None: it is one by itself. ``placed_by`` are the columns, among those
     of its key, that say in which key group a key is; none: all of them, in their order. ``per_window``: its windows are
-    computed one by one, at first where it ``decides_sharing`` while the job runs.
+    computed one by one, at first where it ``decides_sharing`` while the job runs. ``keeps``: key columns that the
+    results of a function have as they were; other operators pass their key on.
     """
 
     operator: KeyedOperator
@@ -137,6 +137,7 @@ class Step:
     placed_by: tuple[str, ...] = ()
     decides_sharing: bool = False
     per_window: bool = False
+    keeps: tuple[str, ...] = ()
 
     def placing(self, rows: pa.Table, hashes: I64) -> I64:
         """The hashes that key groups and slots go by, of rows that have the key columns and these key hashes."""

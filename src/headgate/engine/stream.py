@@ -416,7 +416,7 @@ class KeyedStream:
 
         Nothing else can be done with partials. A compute and its consolidates run in one task, like all operators with
         the same keys, unless they are kept apart (``Job.keep_apart``, ``aggregate(split=True)``): then key groups of
-        the compute move at once, without their state.
+        the compute can move without their state (``migration="instant"``).
 
         With ``until``, a column, a row stands for the time from its event time until then, and counts in the slice
         that it starts in, or with ``Spans.END`` in the one that it ends in.

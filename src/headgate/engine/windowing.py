@@ -80,7 +80,7 @@ class WindowedStream:
         window (``headgate.windows.Tumbling("1 hour", spans=...)``) says which windows such a row is in.
 
         ``split=True`` makes the partials of slices in one operator, ``NAME.compute``, and windows of them in another:
-        a shuffle more, and key groups of the first move without their state. ``"auto"`` runs both in one task or
+        a shuffle more, and key groups of the first can move without their state. ``"auto"`` runs both in one task or
         apart, whichever costs less by what is measured, and changes that between two batches.
         """
         no_results_among({"name": name, "share": share, "split": split, "until": until})
