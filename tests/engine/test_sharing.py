@@ -145,3 +145,20 @@ def test_the_cost_model_changes_the_way_and_back() -> None:
     alone, told = _observed(watch, program, alone, 45, rows=1000, seconds=20e-3, merged=0, merge_seconds=0.0)
     assert alone == frozenset()
     assert "takes less than every row 2 times" in told[0].reason
+
+
+def test_windows_that_were_computed_one_by_one_still_are_when_the_query_is_started_again(
+    engine: Any, tmp_path: Path
+) -> None:
+    bench = engine.Bench(tmp_path, _program(20, every=10, decides=True))
+    bench.batch(_rows([("ann", 0, 0)], 0))
+    bench.driver.per_window = frozenset({0})
+    bench.batch(_rows([("ann", 1, 0)], 0))
+    bench.restart()
+    assert bench.driver.per_window == frozenset({0})
+    bench.batch(_rows([("ann", 2, 0)], 0))
+    told = [entry["reason"] for entry in bench.driver.checkpoint.journal()]
+    assert told == ["still computed per window, as it was before the query was started again"]
+    bench.program, bench.identity = _program(20, every=10), "shared now"
+    bench.restart()
+    assert bench.driver.per_window == frozenset(), "a job that says how wins"

@@ -140,6 +140,7 @@ class Driver:
         self.migrations = Migrations.restored(self.program, saved)
         self.splitting = Splitting(self.options.max_pause_seconds)
         self.per_window = frozenset(number for number, step in enumerate(self.program.steps) if step.per_window)
+        self._go_on_as_before()
         self._keep_apart_what_is_handed_over()
         self.checkpoint.retain(self.options.keep_versions)
 
@@ -272,6 +273,7 @@ class Driver:
             handovers=handovers,
             per_window=tuple(sorted(self.per_window)),
             components=() if components == self._job.components else components,
+            wishes=self._job.wishes,
             decisions=tuple(entry.at(number).to_json() for entry in entries),
         )
         self.crash.reach("before plan write", number)
@@ -296,6 +298,30 @@ class Driver:
         # The controller is the planning thread's: what it still looks at comes first, and is of no use then.
         self._planning.clear()
         self._pool.submit(self.controller.rearranged, self.program.component_names, self.program.splitting)
+
+    def _go_on_as_before(self) -> None:
+        """What was decided while the job last ran holds on, wherever the job wants the same as it did then."""
+        done = self.last.batch if self.last is not None else -1
+        before = self.checkpoint.plan(done + 1) or (self.checkpoint.plan(done) if done >= 0 else None)
+        if before is None:
+            return
+        wishes, names = self._job.wishes, [step.operator.name for step in self._job.steps]
+        program, again = self._job, []
+        for pair in program.pairs if before.components else ():
+            wish = f"split {pair.compute} {pair.consolidate}"
+            apart = before.components[pair.compute] != before.components[pair.consolidate]
+            if before.wishes.get(wish) != wishes[wish] or apart == program.apart(pair):
+                continue
+            program = program.arranged(program.taken_apart(pair) if apart else program.put_together(pair))
+            again.append((names[pair.consolidate], f"still {'taken apart' if apart else 'put together'}"))
+        self._arrange(program.components)
+        for number, step in enumerate(program.steps):
+            same = before.wishes.get(f"share {number}") == "auto"
+            if step.decides_sharing and same and number in before.per_window:
+                self.per_window |= {number}
+                again.append((names[number], "still computed per window"))
+        reason = "as it was before the query was started again"
+        self._told += [Entry(0, "fused", f"{what}, {reason}", name) for name, what in again]
 
     def _keep_apart_what_is_handed_over(self) -> None:
         """A job that was started again with more fused than before runs apart until two slots no longer have a part of

@@ -201,16 +201,53 @@ class Program:
         return replace(self, steps=tuple(replace(step, component=own, depth=at) for step, own, at in steps))
 
     def taken_apart(self, pair: Pair) -> tuple[int, ...]:
-        """The components with the compute of a pair in one of its own: enorm's split."""
-        components = list(self.components)
+        """The components with the compute of a pair in one of its own: enorm's split.
+
+        Where others of its component feed it, those that it feeds leave them too: a component cannot wait for itself.
+        """
+        components, below = list(self.components), self._below(pair.compute)
+        mates = [mate for mate, own in enumerate(components) if own == components[pair.compute]]
+        if any(pair.compute in self._below(mate) for mate in mates):
+            for mate in below.intersection(mates):
+                components[mate] = len(components) + 1
         components[pair.compute] = len(components)
         return self.arranged(components).components
+
+    def _below(self, operator: int) -> set[int]:
+        """The operators that rows of this one, or what is made of them, come to."""
+        found: set[int] = set()
+        pending = [operator]
+        while pending:
+            for leaf in leaves(self.steps[pending.pop()].branches):
+                if isinstance(leaf, ToOperator) and leaf.operator not in found:
+                    found.add(leaf.operator)
+                    pending.append(leaf.operator)
+        return found
 
     def put_together(self, pair: Pair) -> tuple[int, ...]:
         """The components with a compute in that of its consolidate: enorm's combine."""
         components = list(self.components)
         components[pair.compute] = components[pair.consolidate]
         return self.arranged(components).components
+
+    def apart(self, pair: Pair) -> bool:
+        """Whether a compute and its consolidate are in different components."""
+        return self.components[pair.compute] != self.components[pair.consolidate]
+
+    @property
+    def wishes(self) -> dict[str, str]:
+        """What the job wants where the engine, or a person, may change it while the job runs."""
+        ways = {
+            f"split {pair.compute} {pair.consolidate}": f"{'auto, ' if pair.auto else ''}"
+            f"{'apart' if self.apart(pair) else 'together'}"
+            for pair in self.pairs
+        }
+        sharing = {
+            f"share {number}": "per window" if step.per_window else "auto"
+            for number, step in enumerate(self.steps)
+            if step.per_window or step.decides_sharing
+        }
+        return {**ways, **sharing}
 
     @property
     def together(self) -> Together:

@@ -136,7 +136,8 @@ class BatchPlan:
 
     ``now`` is the processing time of the batch and of every replay of it; ``decisions`` are entries for the journal.
     ``handovers`` are the key groups that two slots have a part of, ``components`` the number of each operator's
-    component where it is not that of the job, ``per_window`` the operators whose windows are computed one by one.
+    component where it is not that of the job, ``per_window`` the operators whose windows are computed one by one, and
+    ``wishes`` what the job wanted where either may be changed while it runs.
     """
 
     batch: int
@@ -150,6 +151,7 @@ class BatchPlan:
     per_window: tuple[int, ...] = ()
     decisions: Sequence[Mapping[str, Any]] = ()
     format: int = FORMAT
+    wishes: Mapping[str, str] = field(default_factory=dict)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BatchPlan) and self.to_bytes() == other.to_bytes()
@@ -170,6 +172,7 @@ class BatchPlan:
                 "handovers": _listed(self.handovers),
                 "components": list(self.components),
                 "per_window": list(self.per_window),
+                "wishes": dict(self.wishes),
                 "decisions": [dict(decision) for decision in self.decisions],
             }
         )
@@ -191,6 +194,7 @@ class BatchPlan:
             handovers=_handovers(fields),
             components=tuple(fields.get("components", ())),
             per_window=tuple(fields.get("per_window", ())),
+            wishes=fields.get("wishes", {}),
             decisions=tuple(fields["decisions"]),
             format=fields["format"],
         )
