@@ -395,6 +395,9 @@ def test_a_pair_that_does_not_move_is_put_together(engine: Any, tmp_path: Path) 
     assert bench.driver.program.depth == 1
     (told,) = [entry for entry in _journal(bench, "fused") if entry["reason"].startswith("combined costs")]
     assert told["details"]["costs"]["combined"] < told["details"]["costs"]["split"]
+    verdict = bench.told[-1]["verdicts"]["windows"]
+    assert (verdict["now"], set(verdict["costs"])) == ("combined", {"split", "combined"})
+    assert verdict["reason"].startswith("combined costs")
 
 
 def test_a_smooth_move_is_not_for_operators_that_hand_rows_on_in_their_task(engine: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from headgate.engine.orders import RouteReport, SlotReport, nothing
 from headgate.engine.program import Input, Program, Step, ToOperator, ToOutput
 from headgate.engine.sharing import SharingWatch
 from headgate.errors import InputError
-from headgate.operators import WindowedAggregation
+from headgate.operators import Aggregation, WindowedAggregation
 from headgate.windows import Slicing, Spans, place_in_windows, window, with_helpers
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.int64()), ("until", pa.int64())])
@@ -141,10 +142,19 @@ def test_the_cost_model_changes_the_way_and_back() -> None:
     alone, told = _observed(watch, program, alone, 20, rows=1000, seconds=1e-3, merged=3000, merge_seconds=3e-3)
     assert alone == frozenset({0})
     assert "most keys have few rows in a slice" in told[0].reason
+    assert (told[0].kind, told[0].details["now"]) == ("shared", "per window")
+    assert told[0].details["costs"] == pytest.approx({"shared": 8e-3, "per window": 4e-3})
     # Rows have become slow: twice the row costs more than once and the merges.
     alone, told = _observed(watch, program, alone, 45, rows=1000, seconds=20e-3, merged=0, merge_seconds=0.0)
     assert alone == frozenset()
     assert "takes less than every row 2 times" in told[0].reason
+    # Merges have become so much slower that computing windows one by one would save a little, but too little.
+    alone, told = _observed(watch, program, alone, 65, rows=1000, seconds=1e-3, merged=1000, merge_seconds=1.05e-3)
+    assert (alone, told) == (frozenset(), [])
+    verdict = watch.verdicts["windows"]
+    assert verdict["now"] == "shared"
+    assert verdict["costs"] == pytest.approx({"shared": 2.05e-3, "per window": 2e-3})
+    assert verdict["reason"] == "per window would save 2% of 0.00205 s: not worth the change"
 
 
 def test_windows_that_were_computed_one_by_one_still_are_when_the_query_is_started_again(
@@ -162,3 +172,28 @@ def test_windows_that_were_computed_one_by_one_still_are_when_the_query_is_start
     bench.program, bench.identity = _program(20, every=10), "shared now"
     bench.restart()
     assert bench.driver.per_window == frozenset(), "a job that says how wins"
+
+
+@pytest.mark.parametrize("components", [(0, 0), (0, 1)])
+def test_windows_behind_another_operator_are_judged_by_the_rows_it_sends(
+    engine: Any, tmp_path: Path, components: tuple[int, int]
+) -> None:
+    alone = _program(20, every=10, decides=True)
+    running = Aggregation("running", SCHEMA, ("k",), {"v": hg.count(), "at": hg.max("at")})
+    windows = WindowedAggregation(
+        "windows", running.output_schema, ("k",), {"n": hg.count()}, Slicing.of(window(dt.timedelta(microseconds=20))),
+        "at",
+    )  # fmt: skip
+    steps = (
+        Step(running, 1, (ToOperator(1),)),
+        Step(windows, 2, (ToOutput("out"),), combine_early=True, decides_sharing=True),
+    )
+    program = replace(alone, steps=steps, outputs={"out": windows.output_schema}).arranged(components)
+    bench = engine.Bench(tmp_path, program)
+    for number in range(4):
+        assert bench.batch(_rows([(key, 0, 0) for key in KEYS], 10 * number))
+    # The watermark comes a batch later: it is 0, 10, 20 in batches 1 to 3, which end the first period.
+    verdict = bench.told[-1]["verdicts"]["windows"]
+    assert verdict["rows"] == 16
+    assert verdict["now"] in ("shared", "per window")
+    assert all(seconds > 0 for seconds in verdict["costs"].values()), "both ways were measured"

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from headgate.arrays import I64
-from headgate.control import Controller, Entry, Verdict
+from headgate.control import Controller, Entry, Kind, Verdict
 from headgate.engine.keyed import OperatorBatch
 from headgate.engine.migrating import Migrations, Underway, way_of
 from headgate.engine.orders import Orders, OutputReport, Report, RouteReport, SlotReport, Written, nothing
@@ -209,7 +209,10 @@ class Driver:
         phases["after"] = time.perf_counter() - mark
         phases["total"] = time.perf_counter() - started
         regions = [] if self.regions is None else self.regions.progress
-        progress = progress_of(self.program, orders, plan, manifest, reports, phases, self.migrations, regions)
+        verdicts = {**self.sharing.verdicts, **self.splitting.verdicts}
+        progress = progress_of(
+            self.program, orders, plan, manifest, reports, phases, self.migrations, regions, verdicts
+        )
         self.checkpoint.write_progress(number, progress)
         self.on_progress(progress)
 
@@ -306,22 +309,23 @@ class Driver:
         if before is None:
             return
         wishes, names = self._job.wishes, [step.operator.name for step in self._job.steps]
-        program, again = self._job, []
+        program = self._job
+        again: list[tuple[Kind, str, str]] = []
         for pair in program.pairs if before.components else ():
             wish = f"split {pair.compute} {pair.consolidate}"
             apart = before.components[pair.compute] != before.components[pair.consolidate]
             if before.wishes.get(wish) != wishes[wish] or apart == program.apart(pair):
                 continue
             program = program.arranged(program.taken_apart(pair) if apart else program.put_together(pair))
-            again.append((names[pair.consolidate], f"still {'taken apart' if apart else 'put together'}"))
+            again.append(("fused", names[pair.consolidate], f"still {'taken apart' if apart else 'put together'}"))
         self._arrange(program.components)
         for number, step in enumerate(program.steps):
             same = before.wishes.get(f"share {number}") == "auto"
             if step.decides_sharing and same and number in before.per_window:
                 self.per_window |= {number}
-                again.append((names[number], "still computed per window"))
+                again.append(("shared", names[number], "still computed per window"))
         reason = "as it was before the query was started again"
-        self._told += [Entry(0, "fused", f"{what}, {reason}", name) for name, what in again]
+        self._told += [Entry(0, kind, f"{what}, {reason}", name) for kind, name, what in again]
 
     def _keep_apart_what_is_handed_over(self) -> None:
         """A job that was started again with more fused than before runs apart until two slots no longer have a part of

@@ -31,8 +31,10 @@ def progress_of(
     phases: Mapping[str, float],
     migrations: Migrations,
     regions: list[dict[str, Any]],
+    verdicts: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """The progress of a batch, from what was decided, committed and reported. ``phases`` are the driver's own times."""
+    """The progress of a batch, from what was decided, committed and reported. ``phases`` are the driver's own times,
+    ``verdicts`` what the cost models last found."""
     slots = plan.assignment.slots
     seconds, rows = np.zeros(slots), np.zeros(slots, dtype=np.int64)
     routed = [report for report in reports if isinstance(report, RouteReport)]
@@ -80,6 +82,7 @@ def progress_of(
         "results": {name: len(names) for name, names in manifest.outputs.items()},
         "edges": _edges(program, slotted),
         "regions": regions,
+        "verdicts": dict(verdicts),
         "watermark": _instant(plan.watermark),
         "watermark_micros": None if plan.watermark == END_OF_INPUT else plan.watermark,
     }
