@@ -26,12 +26,18 @@ KEYS = ["ann", "bob", "cid", "dan"]
 
 
 def _program(
-    *lengths: int, every: int, per_window: bool = False, decides: bool = False, lateness: int = 0, **how: Any
+    *lengths: int,
+    every: int,
+    per_window: bool = False,
+    decides: bool = False,
+    lateness: int = 0,
+    share: bool = True,
+    **how: Any,
 ) -> Program:
     micros = [dt.timedelta(microseconds=length) for length in lengths]
     kind = window(*micros, every=dt.timedelta(microseconds=every), lateness=dt.timedelta(microseconds=lateness))
-    slicing = with_helpers(Slicing.of(kind))
-    operator = WindowedAggregation("windows", SCHEMA, ("k",), AGGREGATES, slicing, "at", **how)
+    slicing = with_helpers(Slicing.of(kind)) if share else Slicing.of(kind)
+    operator = WindowedAggregation("windows", SCHEMA, ("k",), AGGREGATES, slicing, "at", share, **how)
     step = Step(
         operator, 1, (ToOutput("out"),), combine_early=True, lateness_micros=lateness, per_window=per_window,
         decides_sharing=decides,
@@ -197,3 +203,49 @@ def test_windows_behind_another_operator_are_judged_by_the_rows_it_sends(
     assert verdict["rows"] == 16
     assert verdict["now"] in ("shared", "per window")
     assert all(seconds > 0 for seconds in verdict["costs"].values()), "both ways were measured"
+
+
+SHARED: dict[str, Any] = {}
+ALONE = {"share": False}
+APART = {"share": False, "per_window": True}
+
+
+@settings(max_examples=15)
+@given(
+    turns=TURNS,
+    ways=st.lists(st.sampled_from([SHARED, ALONE, APART]), min_size=14, max_size=14),
+    migration=st.sampled_from(["auto", "copy"]),
+)
+def test_how_windows_share_may_change_between_two_starts_in_the_middle_of_windows(
+    engine: Any, tmp_path_factory: pytest.TempPathFactory, turns: Any, ways: list[dict[str, Any]], migration: str
+) -> None:
+    # Windows of 64 every 4 have helpers of 8, 16 and 32, and all are open when the next start knows them no more.
+    still = engine.Bench(tmp_path_factory.mktemp("still"), _program(64, every=4, share=False))
+    bench = engine.Bench(tmp_path_factory.mktemp("changing"), _program(64, every=4), options={"migration": migration})
+    assert len(bench.program.steps[0].operator.slicing.hops) > 1
+    for number, (drawn, event, slot) in enumerate([*turns, ([], "", 0)]):
+        rows = _rows(drawn, 9 * number)
+        bench.program, bench.identity = _program(64, every=4, **ways[number]), f"program {number} {ways[number]}"
+        bench.restart()
+        bench.disturb(event if event == "move" else "", slot, number)
+        flush = number == len(turns)
+        assert bench.batch(rows, flush=flush) == still.batch(rows, flush=flush)
+
+
+def test_a_checkpoint_takes_windows_that_share_otherwise() -> None:
+    operators = [_program(64, every=4, **how).steps[0].operator for how in (SHARED, ALONE, APART)]
+    assert len({operator.windows for operator in operators if isinstance(operator, WindowedAggregation)}) == 1
+
+
+def test_late_rows_are_in_windows_that_were_partly_made_before_lateness_was_asked_for(
+    engine: Any, tmp_path: Path
+) -> None:
+    bench = engine.Bench(tmp_path, _program(64, every=4))
+    bench.batch(_rows([("ann", 0, 0)], 0))
+    bench.batch(_rows([("ann", 0, 0)], 33))  # the watermark of the next batch closes helpers up to 32
+    bench.batch(_rows([("ann", 0, 0)], 34))
+    bench.program, bench.identity = _program(64, every=4, lateness=40), "late"
+    bench.restart()
+    bench.batch([{"k": "ann", "v": 0, "at": 1, "until": 1}])
+    out = bench.batch([], flush=True)["out"]
+    assert {row["n"] for row in out if row["window_start"] == dt.datetime(1970, 1, 1, tzinfo=dt.UTC)} == {4}
