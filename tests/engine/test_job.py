@@ -15,6 +15,7 @@ from headgate.durations import micros_of
 from headgate.engine.program import FileFormat, ToOperator, ToOutput, leaves
 from headgate.errors import InputError, JobError, KeyTypeError
 from headgate.sources import FileSource
+from headgate.windows import Spans, Tumbling
 
 SCHEMA = pa.schema([("word", pa.string()), ("at", pa.timestamp("us", "UTC")), ("v", pa.int64()), ("f", pa.float64())])
 
@@ -361,6 +362,9 @@ def test_rates_of_a_stream_without_rows_and_of_an_unknown_one() -> None:
     assert job({"pairs": {"right": 50}}).components().component == (0, 1, 0), "nothing went to the left"
     with pytest.raises(JobError, match=r"^rates names the operator 'rihgt', and the job has pairs, left, right"):
         job({"pairs": {"rihgt": 50}}).components()
+    unmeasured = job({}).components()
+    assert unmeasured.component == (0, 0, 1), "without rates the first of equals"
+    assert job({"pairs": {"left": 0.0}}).components() == unmeasured, "a query that has seen nothing says nothing"
 
 
 def test_what_windows_cannot_be_is_refused_and_leaves_the_job_as_it_was() -> None:
@@ -373,10 +377,29 @@ def test_what_windows_cannot_be_is_refused_and_leaves_the_job_as_it_was() -> Non
         (words.window("1 minute", lateness="5 seconds"), {"split": True}),
         (words.window("1 minute"), {"split": True, "share": "auto"}),
         (words.window("1 minute"), {"share": "never"}),
+        (words.window("1 minute", spans=Spans.EACH), {}),
     ):
         with pytest.raises(JobError, match="must be"):
             windows.aggregate(n=hg.count(), **how)
         assert not job._steps
+
+
+def test_spans_are_for_rows_that_have_an_end() -> None:
+    words = stream(event_time="at").key_by("word")
+    each = words.window("1 minute", spans=Spans.EACH)
+    with pytest.raises(
+        JobError, match=r"^spans must be left out where aggregate\(until=\.\.\.\) does not say what rows"
+    ):
+        each.aggregate(n=hg.count())
+    with pytest.raises(JobError, match="spans must be left out where"):
+        words.compute("1 minute", n=hg.count()).consolidate(Tumbling("1 minute", spans=Spans.END))
+    with pytest.raises(JobError, match=r"^spans must be one of headgate.windows.Spans, got 'each'"):
+        words.window("1 minute", spans="each")
+    with pytest.raises(JobError, match=r"^every, offset, lateness and spans must be left out beside Tumbling"):
+        words.window(Tumbling("1 minute"), spans=Spans.EACH)
+    each.aggregate(n=hg.count(), until="at", name="lasting").write_to(hg.sinks.memory())
+    (operator,) = [step.operator for step in words.stream.job.program().steps if step.operator.name == "lasting"]
+    assert operator.spans is Spans.EACH
 
 
 def test_a_service_time_is_for_an_operator_that_is_there(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ Extent = Literal["same keys", "auto", "off"]
 EXTENTS: tuple[Extent, ...] = ("same keys", "auto", "off")
 
 Rates = Mapping[str, Mapping[str, float]]
-"""Rows from one keyed operator to another, by their names: as ``progress()["edges"]`` has them."""
+"""Rows from one keyed operator to another, by their names: as ``query.rates()`` gives them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,8 @@ class Job:
 
     ``fusion`` says which keyed operators run in one task, without a shuffle between them: ``"same keys"`` those that
     follow each other and have the same keys, ``"auto"`` all that have a key column in common, ``"off"`` none; ``fuse``
-    and ``keep_apart`` overrule it. ``rates`` are rows between operators as a query measured them (``progress()
-    ["edges"]``): with them the busiest streams are fused first.
+    and ``keep_apart`` overrule it. ``rates`` are rows between operators as a query measured them
+    (``query.rates()``): with them the busiest streams are fused first. If no row was seen at all, it is as without.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Job:
         if fusion not in EXTENTS:
             raise JobError.option("fusion", f"one of {', '.join(map(repr, EXTENTS))}", fusion)
         self.fusion: Extent = fusion
-        self.rates = rates
+        self.rates = rates if any(rows for targets in (rates or {}).values() for rows in targets.values()) else None
         self._together: list[tuple[str, ...]] = []
         self._apart: list[tuple[str, str]] = []
         self._split: dict[tuple[str, str], bool] = {}  # a compute and its consolidate; True: decided while it runs

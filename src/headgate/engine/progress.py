@@ -88,6 +88,18 @@ def progress_of(
     }
 
 
+def rates_of(recent: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Rows a batch from one keyed operator to another, by their names, over these progress reports. Windows send rows
+    only when they close, so one report says little."""
+    edges: dict[str, dict[str, float]] = {}
+    for progress in recent:
+        for source, targets in progress["edges"].items():
+            for target, rows in targets.items():
+                below = edges.setdefault(source, {})
+                below[target] = below.get(target, 0.0) + rows / len(recent)
+    return edges
+
+
 def _edges(program: Program, reports: Iterable[SlotReport]) -> dict[str, dict[str, int]]:
     """Rows from one keyed operator to another, by their names."""
     names = [step.operator.name for step in program.steps]

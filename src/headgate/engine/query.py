@@ -26,6 +26,7 @@ from headgate.durations import Duration, micros_of
 from headgate.engine.driver import Driver, Options, rearranged
 from headgate.engine.ordered import Regions, spark_schema, tagged
 from headgate.engine.program import Pair, Program
+from headgate.engine.progress import rates_of
 from headgate.engine.tasks import SETTINGS, SparkTasks
 from headgate.errors import AssignmentError, HeadgateError, JobError, QueryError
 from headgate.planners import PLANNERS, Limits, Planner
@@ -381,6 +382,10 @@ class Query:
     def recent_progress(self) -> list[dict[str, Any]]:
         """The last batches, oldest first."""
         return list(self._recent)
+
+    def rates(self) -> dict[str, dict[str, float]]:
+        """Rows a batch from one keyed operator to another over the last batches: what ``Job(rates=...)`` takes."""
+        return rates_of(self._recent)
 
     def assignment(self) -> Assignment:
         """Which slot has which key groups and pinned keys now."""

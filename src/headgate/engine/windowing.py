@@ -11,7 +11,7 @@ import pyarrow as pa
 from headgate.durations import Duration
 from headgate.errors import JobError
 from headgate.operators import Aggregate, Consolidate, CountAggregation, SessionAggregation, WindowedAggregation
-from headgate.windows import CountWindows, Sessions, Slicing, TimeWindows, window, with_helpers
+from headgate.windows import CountWindows, Sessions, Slicing, Spans, TimeWindows, window, with_helpers
 
 if TYPE_CHECKING:
     from headgate.engine.stream import KeyedStream, Stream
@@ -21,20 +21,32 @@ AnyWindows = TimeWindows | Sessions | CountWindows
 
 
 def windows_of(
-    lengths: Sequence[Duration | AnyWindows], every: Duration | None, offset: Duration, lateness: Duration
+    lengths: Sequence[Duration | AnyWindows],
+    every: Duration | None,
+    offset: Duration,
+    lateness: Duration,
+    spans: Spans = Spans.START,
 ) -> AnyWindows:
     """The windows that somebody told by lengths, or by one object that says all by itself."""
+    if not isinstance(spans, Spans):
+        raise JobError.option("spans", "one of headgate.windows.Spans", spans)
     kind = lengths[0] if len(lengths) == 1 and not isinstance(lengths[0], Duration) else None
     if kind is None:
-        return window(*lengths, every=every, offset=offset, lateness=lateness)  # type: ignore[arg-type]
-    if every is not None or offset or lateness:
-        given = {"every": every, "offset": offset, "lateness": lateness}
+        return window(*lengths, every=every, offset=offset, lateness=lateness, spans=spans)  # type: ignore[arg-type]
+    given = {"every": every, "offset": offset, "lateness": lateness, "spans": spans is not Spans.START and spans}
+    if any(given.values()):
         raise JobError.option(
-            "every, offset and lateness",
+            "every, offset, lateness and spans",
             f"left out beside {type(kind).__name__}, which has its own",
             {name: value for name, value in given.items() if value},
         )
     return kind
+
+
+def _spanless(kind: TimeWindows) -> None:
+    """Rows without a span are in the windows of their one time: a rule for spans would do nothing."""
+    if kind.spans is not Spans.START:
+        raise JobError.option("spans", "left out where aggregate(until=...) does not say what rows span", kind.spans)
 
 
 class WindowedStream:
@@ -63,8 +75,8 @@ class WindowedStream:
         ``share="per window"`` computes every window by itself, each row once for each; ``"auto"`` changes between that
         and slices, whichever costs less by what is measured.
 
-        ``until`` names a column, so that a row stands for the time from its event time until then; ``spans`` of the
-        window (``headgate.windows.Tumbling("1 hour", spans=...)``) says which windows such a row is in.
+        ``until`` names a column, so that a row stands for the time from its event time until then;
+        ``window(..., spans=...)`` says which windows such a row is in.
 
         ``split=True`` makes the partials of slices in one operator, ``NAME.compute``, and windows of them in another:
         a shuffle more, and key groups of the first move without their state. ``"auto"`` runs both in one task or
@@ -90,6 +102,8 @@ class WindowedStream:
             label = name or f"sessions{number}"
             sessions = SessionAggregation(label, used, keyed.keys, aggregates, kind, event_time)
             return keyed._add(sessions, None, timers=True, combine_early=True, lateness_micros=late)
+        if until is None:
+            _spanless(kind)
         slicing = Slicing.of(kind)
         label = name or f"windows{number}"
         if split:
@@ -173,6 +187,7 @@ class PartialStream:
         kind = windows_of(lengths, every, offset, 0)
         if not isinstance(kind, TimeWindows):
             raise JobError.option("consolidate", "given windows of time", type(kind).__name__)
+        _spanless(kind)
         slicing = Slicing(kind.hops, kind.lateness_micros, slice_micros=self._slicing.width)
         if slicing.anchor != self._slicing.anchor:
             raise JobError.window(
