@@ -12,6 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate.durations import micros_of
+from headgate.engine.drawing import drawn
 from headgate.engine.program import FileFormat, ToOperator, ToOutput, leaves
 from headgate.errors import InputError, JobError, KeyTypeError
 from headgate.sources import FileSource
@@ -233,8 +234,67 @@ def test_a_job_drawn() -> None:
         "  └─ shuffle by word -> component 3: Aggregation 'hot' (hot keys split over slots)",
         "        state: n.count int64",
         "        └─ output 'hot' -> memory",
+        "component 1: words, rigid, stateful, by word; allowed moves: disruptive",
+        "component 2: sizes, rigid, stateful, by n; allowed moves: disruptive",
+        "component 3: hot, rigid, stateful, by word; allowed moves: disruptive",
+        "fused by score PA, without rates: no shuffled streams less than one by one",
         "words -> sizes: not in one task: no key column in common",
     ]
+
+
+def _windows_drawn(text: str) -> list[str]:
+    """What explain says of operators and components, without branches and state."""
+    return [line.partition("-> component ")[2] or line for line in text.splitlines() if "component " in line]
+
+
+def test_windows_drawn() -> None:
+    words = stream(event_time="at").key_by("word")
+    job = words.stream.job
+    several = words.window("1 hour", "10 minutes", every="1 minute", offset="30 seconds")
+    for how in ({"share": False}, {"share": "auto"}, {"share": "per window"}, {}):
+        several.aggregate(n=hg.count(), name=str(how.get("share", "shared")), **how).write_to(hg.sinks.memory())
+    words.window("1 day", spans=Spans.END).aggregate(n=hg.count(), until="at", name="day").write_to(hg.sinks.memory())
+    words.window("10 minutes").aggregate(n=hg.count(), split=True, name="apart").write_to(hg.sinks.memory())
+    both = "windows of 1:00:00 every 0:01:00 from 0:00:30 and windows of 0:10:00 every 0:01:00 from 0:00:30"
+    early = "combined before the shuffle"
+    assert _windows_drawn(job.explain()) == [
+        f"1: WindowedAggregation 'False' ({both}, slices of 0:01:00, nothing kept between them and windows, {early})",
+        f"2: WindowedAggregation 'auto' ({both}, slices of 0:01:00, which may change: share=\"auto\", {early})",
+        f"3: WindowedAggregation 'per window' ({both}, each computed by itself, {early})",
+        f"4: WindowedAggregation 'shared' ({both}, slices of 0:01:00, {early})",
+        "5: WindowedAggregation 'day' (windows of 1 day, 0:00:00, slices of 1 day, 0:00:00, rows last until 'at', in "
+        f"windows by the rule END, {early})",
+        f"6: Compute 'apart.compute' (partials of slices of 0:10:00, {early})",
+        f"7: Consolidate 'apart' (windows of 0:10:00, slices of 0:10:00, split=True, {early})",
+        *(
+            f"component {number}: {name}, rigid, stateful, by word; allowed moves: disruptive, smooth"
+            for number, name in enumerate(["False", "auto", "per window", "shared", "day"], 1)
+        ),
+        "component 6: apart.compute, flexible, stateful, by word; allowed moves: instant, disruptive, smooth",
+        "component 7: apart, rigid, stateless, by word; allowed moves: instant",
+    ]
+
+
+def test_a_job_is_drawn_as_it_runs() -> None:
+    words = stream(event_time="at").key_by("word")
+    job = words.stream.job
+    words.window("20 minutes", every="10 minutes").aggregate(n=hg.count(), split="auto", name="w").write_to(
+        hg.sinks.memory()
+    )
+    words.window("1 hour").aggregate(n=hg.count(), share="auto", name="h").write_to(hg.sinks.memory())
+    program = job.program()
+    assert drawn(job, program.components, frozenset()) == job.explain()
+    built = job.explain().splitlines()
+    assert built[-1] == "w.compute -> w: in one task"
+    assert "component 1: w.compute + w, rigid, stateful, by word; allowed moves: disruptive, smooth" in built
+    now = drawn(job, program.taken_apart(program.pairs[0]), frozenset({2})).splitlines()
+    assert now[0] == "job 'job': 1024 key groups, one Spark job with 2 shuffles per micro-batch"
+    assert now[-1] == "w.compute -> w: not in one task: the query took them apart"
+    assert "component 1: w.compute, flexible, stateful, by word; allowed moves: instant, disruptive, smooth" in now
+    assert "component 2: w, rigid, stateless, by word; allowed moves: instant" in now
+    assert any("(windows of 1:00:00, each computed by itself, which may change" in line for line in now)
+    apart = job.program().arranged((0, 1, 2))
+    assert apart.put_together(apart.pairs[0]) == program.components
 
 
 @pytest.mark.parametrize(
@@ -293,8 +353,8 @@ def test_operators_with_the_same_keys_are_fused() -> None:
         "word",
     )
     told = job.explain().splitlines()
-    assert "component 1: visits + again, rigid, stateful, by v, word" in told
-    assert "fused: 1 shuffled stream less than one by one" in told
+    assert "component 1: visits + again, rigid, stateful, by v, word; allowed moves: disruptive" in told
+    assert "fused by score PA, without rates: 1 shuffled stream less than one by one" in told
     assert any("in the same task, by v, word -> component 1: Aggregation 'again'" in line for line in told)
 
 
@@ -318,6 +378,7 @@ def test_fusion_by_rate_takes_the_busiest_stream_first() -> None:
     own = job.components()
     assert own.component == (0, 1, 0)
     assert own.placed_by == (("v",), (), ())
+    assert "fused by score COMM, by measured rates: 1 shuffled stream less than one by one" in job.explain()
 
 
 def test_fusion_by_hand() -> None:

@@ -312,7 +312,8 @@ class Job:
         return {name: tuple(sinks) for name, (_, sinks) in self._outputs.items()}
 
     def explain(self) -> str:
-        """The job drawn as text: inputs, steps, components with their keys and state, outputs and sinks."""
+        """The job drawn as text: inputs, steps, components with their keys, windows and state, how they may move, why
+        operators are in one or not, outputs and sinks. As it was built: ``query.explain()`` draws it as it runs."""
         from headgate.engine.drawing import drawn
 
         return drawn(self)

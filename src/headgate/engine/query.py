@@ -23,6 +23,7 @@ from pyspark.sql import functions as sf
 from headgate import control
 from headgate.control import Controller, Entry, Policy
 from headgate.durations import Duration, micros_of
+from headgate.engine.drawing import drawn
 from headgate.engine.driver import Driver, Options, rearranged
 from headgate.engine.ordered import Regions, spark_schema, tagged
 from headgate.engine.program import Pair, Program
@@ -396,8 +397,9 @@ class Query:
         return [Entry.from_json(entry) for entry in self._driver.checkpoint.journal()]
 
     def explain(self) -> str:
-        """The job drawn as text."""
-        return self.job.explain()
+        """The job drawn as text, as it runs now: what was taken apart, put together or is computed per window since it
+        started is drawn so."""
+        return drawn(self.job, self._driver.program.components, self._driver.per_window)
 
     def add_listener(self, listener: Listener | Callable[[dict[str, Any]], None]) -> None:
         """Call this with the progress of each batch, in the thread of the query: be quick."""
