@@ -262,7 +262,7 @@ def test_windows_drawn() -> None:
         f"2: WindowedAggregation 'auto' ({both}, slices of 0:01:00, which may change: share=\"auto\", {early})",
         f"3: WindowedAggregation 'per window' ({both}, each computed by itself, {early})",
         f"4: WindowedAggregation 'shared' ({both}, slices of 0:01:00, {early})",
-        "5: WindowedAggregation 'day' (windows of 1 day, 0:00:00, slices of 1 day, 0:00:00, rows last until 'at', in "
+        "5: WindowedAggregation 'day' (windows of 1 day, slices of 1 day, rows last until 'at', in "
         f"windows by the rule END, {early})",
         f"6: Compute 'apart.compute' (partials of slices of 0:10:00, {early})",
         f"7: Consolidate 'apart' (windows of 0:10:00, slices of 0:10:00, split=True, {early})",

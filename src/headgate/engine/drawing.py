@@ -141,15 +141,14 @@ def _component(drawing: _Drawing, number: int) -> str:
     if keyed.splits:
         notes.append("hot keys split over slots")
     kind = type(keyed.operator).__name__
-    return f"component {drawing.own.component[number] + 1}: {kind} {keyed.operator.name!r}" + (
-        f" ({', '.join(notes)})" if notes else ""
-    )
+    own = f"component {drawing.own.component[number] + 1}: {kind} {keyed.operator.name!r}"
+    return f"{own} ({', '.join(notes)})" if notes else own
 
 
 def _windows(drawing: _Drawing, number: int, windows: WindowedAggregation) -> list[str]:
     """Lengths, hops and slices of windows, and what they share; helpers, which nobody asked for, are left out."""
     slicing = windows.slicing
-    width = timedelta(microseconds=slicing.width)
+    width = _time(slicing.width)
     if isinstance(windows, Compute):
         return [f"partials of slices of {width}"]
     notes = [" and ".join(_hop(hop) for hop in slicing.hops if not hop.helper)]
@@ -166,10 +165,15 @@ def _windows(drawing: _Drawing, number: int, windows: WindowedAggregation) -> li
 
 
 def _hop(hop: Hop) -> str:
-    length, every, offset = (timedelta(microseconds=each) for each in (hop.length, hop.every, hop.offset))
-    return (
-        f"windows of {length}" + (f" every {every}" if every != length else "") + (f" from {offset}" if offset else "")
-    )
+    told = f"windows of {_time(hop.length)}"
+    if hop.every != hop.length:
+        told += f" every {_time(hop.every)}"
+    return f"{told} from {_time(hop.offset)}" if hop.offset else told
+
+
+def _time(micros: int) -> str:
+    """``0:10:00``, ``1 day``, ``1 day, 6:00:00``."""
+    return str(timedelta(microseconds=micros)).removesuffix(", 0:00:00")
 
 
 def _life(keyed: KeyedNode) -> str:
