@@ -279,7 +279,7 @@ def test_rates_are_rows_a_batch_over_the_last_batches(engine: Any, tmp_path: Pat
     assert query.rates() == {}
     bench.batch(_rows([("ann", 1, 0), ("ann", 2, 0), ("bob", 1, 0)], 0))
     bench.batch([])
-    assert query.progress()["edges"] == {}, "the last batch alone would say that nothing flows"
+    assert query.recent_progress[-1]["edges"] == {}, "the last batch alone would say that nothing flows"
     assert query.rates() == {"visits": {"users": 1.5, "windows": 1.5}}
     bench.batch(_rows([("ann", 1, 0)], 10))
     assert query.rates() == {"visits": {"users": pytest.approx(4 / 3), "windows": pytest.approx(4 / 3)}}

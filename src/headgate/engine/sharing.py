@@ -55,11 +55,12 @@ class SharingWatch:
         changes."""
         entries: list[Entry] = []
         reports = list(slotted)
+        senders: list[RouteReport | SlotReport] = [*routed, *reports]
         for number, step in enumerate(program.steps):
             if not step.decides_sharing:
                 continue
             measured = self._measured.setdefault(number, _Measured())
-            for sender in (*routed, *reports):
+            for sender in senders:
                 rows, seconds = sender.early.get(number, (0, 0.0))
                 measured.rows += rows
                 measured.seconds += seconds
