@@ -21,6 +21,7 @@ from headgate.control import Entry
 from headgate.engine import windowed
 from headgate.engine.orders import SlotReport
 from headgate.engine.program import Input, Pair, Program, Step, ToOperator, ToOutput
+from headgate.engine.query import Query
 from headgate.engine.splitting import Splitting
 from headgate.errors import JobError
 from headgate.operators import Aggregation, Compute, Consolidate, WindowedAggregation
@@ -345,6 +346,30 @@ def test_a_decision_that_was_planned_before_a_crash_holds_after_it(engine: Any, 
     bench.batch(_rows(ALL, 3))
     bench.batch(_rows(ALL, 6))
     assert bench.driver.program.components == (0, 1)
+
+
+def test_a_compute_is_not_put_together_with_what_waits_for_others_that_it_feeds(engine: Any, tmp_path: Path) -> None:
+    halves = _pair(20, 10, auto=False)
+    compute, windows = halves.steps
+    between, other = (
+        replace(windows, operator=Consolidate(name, SCHEMA, ("k",), AGGREGATES, _slicing(20, 10), "at"))
+        for name in ("between", "other")
+    )
+    last = Aggregation("last", windows.operator.output_schema, ("k",), {"n": hg.count()})
+    program = replace(
+        halves,
+        steps=(
+            replace(compute, branches=(ToOperator(1), ToOperator(2))),
+            replace(between, branches=(ToOperator(3),)),
+            other,
+            Step(last, 1, ()),
+        ),
+        pairs=(Pair(0, 1), Pair(0, 2)),
+    ).arranged((0, 1, 2, 2))
+    query = Query(hg.Job("circle"), engine.Bench(tmp_path, program).driver)
+    with pytest.raises(JobError, match=r"^operator 'compute' cannot change its component: rows would leave the comp"):
+        query.combine("other")
+    query.combine("between")
 
 
 def test_a_compute_that_others_of_its_component_feed_leaves_with_all_that_it_feeds(engine: Any, tmp_path: Path) -> None:

@@ -190,15 +190,26 @@ class Program:
 
     def arranged(self, components: Sequence[int]) -> Program:
         """The same job with other components, one number per operator, and the depths that follow from them."""
-        edges = [
+        deep = depths(components, self._edges())
+        steps = zip(self.steps, components, deep, strict=True)
+        return replace(self, steps=tuple(replace(step, component=own, depth=at) for step, own, at in steps))
+
+    def _edges(self) -> list[tuple[int, int]]:
+        """From which operator to which rows go."""
+        return [
             (number, leaf.operator)
             for number, step in enumerate(self.steps)
             for leaf in leaves(step.branches)
             if isinstance(leaf, ToOperator)
         ]
-        deep = depths(components, edges)
-        steps = zip(self.steps, components, deep, strict=True)
-        return replace(self, steps=tuple(replace(step, component=own, depth=at) for step, own, at in steps))
+
+    def circular(self, components: Sequence[int]) -> bool:
+        """Whether components would wait for each other in a circle, and so could not run one after another."""
+        deep = depths(components, self._edges())
+        return any(
+            components[source] != components[target] and deep[source] >= deep[target]
+            for source, target in self._edges()
+        )
 
     def taken_apart(self, pair: Pair) -> tuple[int, ...]:
         """The components with the compute of a pair in one of its own: enorm's split.
@@ -216,12 +227,9 @@ class Program:
     def _below(self, operator: int) -> set[int]:
         """The operators that rows of this one, or what is made of them, come to."""
         found: set[int] = set()
-        pending = [operator]
-        while pending:
-            for leaf in leaves(self.steps[pending.pop()].branches):
-                if isinstance(leaf, ToOperator) and leaf.operator not in found:
-                    found.add(leaf.operator)
-                    pending.append(leaf.operator)
+        for source, target in sorted(self._edges()):  # an operator is made after those that feed it
+            if source == operator or source in found:
+                found.add(target)
         return found
 
     def put_together(self, pair: Pair) -> tuple[int, ...]:

@@ -487,6 +487,13 @@ class Query:
             raise JobError.option("windows", "windows of a job that have a compute: aggregate(split=...)", windows)
         if self._ended.is_set():
             raise QueryError.not_running(self.name, "split or combine")
+        program = self._driver.program
+        if program.circular(way(program, found[0])):
+            compute = program.steps[found[0].compute].operator.name
+            raise JobError.not_movable(
+                compute,
+                f"rows would leave the component of {windows!r} and come back to it: fuse what is between them first",
+            )
         self._driver.arrange(rearranged(found[0], way, Entry(0, "fused", text, windows)))
 
     def set_balance(self, balance: Planner | str | None) -> None:
