@@ -19,6 +19,7 @@ from headgate import control
 from headgate.cli import inspection
 from headgate.engine import keyed
 from headgate.engine.program import Input, Mapped, Program, Step, ToOperator, ToOutput
+from headgate.engine.query import Query
 from headgate.errors import UserFunctionError
 from headgate.operators import Aggregation, Vectorised, WindowedAggregation
 from headgate.routing import Together, key_hash
@@ -270,3 +271,15 @@ def test_the_state_of_a_key_that_is_placed_by_less_and_of_windows(
     assert {visits.slot, users.slot, windows.slot} == {visits.slot}
     assert visits.group == users.group == windows.group
     assert sum(part["n.sum"] for part in windows.state["partials"]) == 3, "one visit, then two"
+
+
+def test_rates_are_rows_a_batch_over_the_last_batches(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _program(True))
+    query = Query(hg.Job("fused"), bench.driver)
+    assert query.rates() == {}
+    bench.batch(_rows([("ann", 1, 0), ("ann", 2, 0), ("bob", 1, 0)], 0))
+    bench.batch([])
+    assert query.recent_progress[-1]["edges"] == {}, "the last batch alone would say that nothing flows"
+    assert query.rates() == {"visits": {"users": 1.5, "windows": 1.5}}
+    bench.batch(_rows([("ann", 1, 0)], 10))
+    assert query.rates() == {"visits": {"users": pytest.approx(4 / 3), "windows": pytest.approx(4 / 3)}}

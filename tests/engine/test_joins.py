@@ -452,6 +452,8 @@ def test_a_join_in_a_job() -> None:
         "  │     └─ output 'again' -> memory",
         "  └─ right side, shuffle by user, page -> component 2: IntervalJoin 'again' (inner join with right rows up to "
         "0:01:00 before or after) (drawn above)",
+        "component 1: join0, rigid, stateful, by user; allowed moves: disruptive, by reference",
+        "component 2: again, rigid, stateful, by page, user; allowed moves: disruptive, by reference",
     ]
 
 

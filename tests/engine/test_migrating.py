@@ -22,6 +22,7 @@ from headgate.control import Entry
 from headgate.engine import migrating, windowed
 from headgate.engine.orders import SlotReport
 from headgate.engine.program import Input, Pair, Program, Step, ToOperator, ToOutput
+from headgate.engine.query import Query
 from headgate.engine.splitting import Splitting
 from headgate.errors import JobError
 from headgate.operators import Aggregation, Compute, Consolidate, WindowedAggregation
@@ -509,6 +510,101 @@ def test_taking_apart_and_putting_together_loses_and_doubles_nothing(
         assert moving.batch(rows[:half], rows[half:], flush=flush) == still.batch(rows[:half], rows[half:], flush=flush)
 
 
+def _by_hand(bench: Any, way: Any) -> None:
+    bench.driver.arrange(lambda program: (way(program, program.pairs[0]), Entry(0, "fused", "by hand")))
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_what_was_taken_apart_stays_apart_when_the_query_is_started_again(
+    engine: Any, tmp_path: Path, auto: bool
+) -> None:
+    bench = engine.Bench(tmp_path, _pair(20, 10, auto=auto))
+    bench.batch(_rows(ALL, 0))
+    _by_hand(bench, Program.taken_apart)
+    bench.batch(_rows(ALL, 3))
+    placed = bench.last.assignment.groups.tolist()
+    bench.restart()
+    assert bench.driver.program.components == (0, 1)
+    bench.batch(_rows(ALL, 6))
+    assert bench.last.assignment.groups.tolist() == placed, "nothing moves"
+    bench.batch(_rows(ALL, 9))
+    again = [entry["reason"] for entry in _journal(bench, "fused") if "still" in entry["reason"]]
+    assert again == ["still taken apart, as it was before the query was started again"]
+    _by_hand(bench, Program.put_together)
+    bench.batch(_rows(ALL, 12))
+    bench.restart()
+    assert bench.driver.program.components == (0, 0)
+
+
+def test_what_a_job_newly_wants_is_more_than_what_was_done_by_hand(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _pair(20, 10, auto=False))
+    _by_hand(bench, Program.taken_apart)
+    bench.batch(_rows(ALL, 0))
+    bench.program, bench.identity = _pair(20, 10, auto=True), "auto now"
+    bench.restart()
+    assert bench.driver.program.components == (0, 0), "the job says auto now, and starts as auto does"
+    bench.program, bench.identity = _pair(20, 10, auto=False).arranged((0, 1)), "apart now"
+    bench.batch(_rows(ALL, 3))
+    bench.restart()
+    assert bench.driver.program.components == (0, 1)
+
+
+def test_a_decision_that_was_planned_before_a_crash_holds_after_it(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _pair(20, 10))
+    bench.batch(_rows(ALL, 0))
+    _by_hand(bench, Program.taken_apart)
+    bench.driver.crash = engine.Crash(point="after plan write")
+    with pytest.raises(engine.Crashed):
+        bench.batch(_rows(ALL, 3))
+    bench.restart()
+    assert bench.driver.program.components == (0, 1)
+    bench.batch(_rows(ALL, 3))
+    bench.batch(_rows(ALL, 6))
+    assert bench.driver.program.components == (0, 1)
+
+
+def test_a_compute_is_not_put_together_with_what_waits_for_others_that_it_feeds(engine: Any, tmp_path: Path) -> None:
+    halves = _pair(20, 10, auto=False)
+    compute, windows = halves.steps
+    between, other = (
+        replace(windows, operator=Consolidate(name, SCHEMA, ("k",), AGGREGATES, _slicing(20, 10), "at"))
+        for name in ("between", "other")
+    )
+    last = Aggregation("last", windows.operator.output_schema, ("k",), {"n": hg.count()})
+    program = replace(
+        halves,
+        steps=(
+            replace(compute, branches=(ToOperator(1), ToOperator(2))),
+            replace(between, branches=(ToOperator(3),)),
+            other,
+            Step(last, 1, ()),
+        ),
+        pairs=(Pair(0, 1), Pair(0, 2)),
+    ).arranged((0, 1, 2, 2))
+    query = Query(hg.Job("circle"), engine.Bench(tmp_path, program).driver)
+    with pytest.raises(JobError, match=r"^operator 'compute' cannot change its component: rows would leave the comp"):
+        query.combine("other")
+    query.combine("between")
+
+
+def test_a_compute_that_others_of_its_component_feed_leaves_with_all_that_it_feeds(engine: Any, tmp_path: Path) -> None:
+    halves = _pair(20, 10, auto=False)
+    per_key = Aggregation("running", SCHEMA, ("k",), {"v": hg.count(), "at": hg.max("at")})
+    compute = replace(halves.steps[0], branches=(ToOperator(2),), component=0)
+    program = replace(
+        halves,
+        steps=(Step(per_key, 1, (ToOperator(1),), component=0), compute, replace(halves.steps[1], component=0)),
+        pairs=(Pair(1, 2),),
+    )
+    assert program.taken_apart(program.pairs[0]) == (0, 1, 2)
+    still = engine.Bench(tmp_path / "still", program, slots=1)
+    bench = engine.Bench(tmp_path / "apart", program)
+    _by_hand(bench, Program.taken_apart)
+    for at in (0, 12, 30, 60):
+        assert bench.batch(_rows(ALL, at)) == still.batch(_rows(ALL, at))
+    assert bench.driver.program.depth == 3
+
+
 def test_a_pair_whose_moves_pause_too_long_is_taken_apart(engine: Any, tmp_path: Path) -> None:
     bench = engine.Bench(tmp_path, _pair(20, 10), options={"migration": "copy", "max_pause_seconds": 1e-9})
     assert bench.driver.program.depth == 1
@@ -539,6 +635,9 @@ def test_a_pair_that_does_not_move_is_put_together(engine: Any, tmp_path: Path) 
     assert bench.driver.program.depth == 1
     (told,) = [entry for entry in _journal(bench, "fused") if entry["reason"].startswith("combined costs")]
     assert told["details"]["costs"]["combined"] < told["details"]["costs"]["split"]
+    verdict = bench.told[-1]["verdicts"]["windows"]
+    assert (verdict["now"], set(verdict["costs"])) == ("combined", {"split", "combined"})
+    assert verdict["reason"].startswith("combined costs")
 
 
 def test_a_smooth_move_is_not_for_operators_that_hand_rows_on_in_their_task(engine: Any, tmp_path: Path) -> None:

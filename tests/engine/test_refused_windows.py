@@ -72,7 +72,8 @@ def test_what_a_consolidate_is_refused() -> None:
         "consolidate must be given windows of time, got 'CountWindows'"
     )
     assert _refused(lambda: partials.consolidate(Tumbling("8 minutes"), offset="4 minutes")) == (
-        "every, offset and lateness must be left out beside Tumbling, which has its own, got {'offset': '4 minutes'}"
+        "every, offset, lateness and spans must be left out beside Tumbling, which has its own, got {'offset': "
+        "'4 minutes'}"
     )
     assert _refused(lambda: partials.consolidate()) == (
         'windows must have at least one length, got (): for example "10 minutes"'

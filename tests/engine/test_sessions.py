@@ -292,7 +292,8 @@ def test_what_sessions_are_refused() -> None:
     with pytest.raises(JobError) as refused:
         _source(event_time="at").key_by("k").window(Sessions("1 minute"), lateness="2 minutes")
     assert str(refused.value) == (
-        "every, offset and lateness must be left out beside Sessions, which has its own, got {'lateness': '2 minutes'}"
+        "every, offset, lateness and spans must be left out beside Sessions, which has its own, got "
+        "{'lateness': '2 minutes'}"
     )
     with pytest.raises(JobError, match="the gap of sessions must be longer than zero"):
         _source(event_time="at").key_by("k").session(0)

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from headgate.arrays import I64
-from headgate.control import Controller, Entry, Verdict
+from headgate.control import Controller, Entry, Kind, Verdict
 from headgate.engine.keyed import OperatorBatch
 from headgate.engine.migrating import Migrations, Underway
 from headgate.engine.orders import Orders, OutputReport, Report, RouteReport, SlotReport, Written, nothing
@@ -33,7 +33,7 @@ from headgate.engine.program import Pair, Program, ToOperator, ToOutput, flow, l
 from headgate.engine.progress import END_OF_INPUT, progress_of
 from headgate.engine.sharing import SharingWatch
 from headgate.engine.splitting import Splitting
-from headgate.errors import CheckpointError
+from headgate.errors import CheckpointError, JobError
 from headgate.operators import NO_WATERMARK
 from headgate.routing import SHARED, Assignment, Handover, Places, Together
 from headgate.sinks.results import Results
@@ -141,6 +141,7 @@ class Driver:
         self.migrations = Migrations.restored(self.program, saved, remote=remote)
         self.splitting = Splitting(self.options.max_pause_seconds)
         self.per_window = frozenset(number for number, step in enumerate(self.program.steps) if step.per_window)
+        self._go_on_as_before()
         self._keep_apart_what_is_handed_over()
         self.checkpoint.retain(self.options.keep_versions)
 
@@ -210,7 +211,10 @@ class Driver:
         phases["after"] = time.perf_counter() - mark
         phases["total"] = time.perf_counter() - started
         regions = [] if self.regions is None else self.regions.progress
-        progress = progress_of(self.program, orders, plan, manifest, reports, phases, self.migrations, regions)
+        verdicts = {**self.sharing.verdicts, **self.splitting.verdicts}
+        progress = progress_of(
+            self.program, orders, plan, manifest, reports, phases, self.migrations, regions, verdicts
+        )
         self.checkpoint.write_progress(number, progress)
         self.on_progress(progress)
 
@@ -270,6 +274,7 @@ class Driver:
             handovers=handovers,
             per_window=tuple(sorted(self.per_window)),
             components=() if components == self._job.components else components,
+            wishes=self._job.wishes,
             decisions=tuple(entry.at(number).to_json() for entry in entries),
         )
         self.crash.reach("before plan write", number)
@@ -294,6 +299,31 @@ class Driver:
         # The controller is the planning thread's: what it still looks at comes first, and is of no use then.
         self._planning.clear()
         self._pool.submit(self.controller.rearranged, self.program.component_names, self.program.splitting)
+
+    def _go_on_as_before(self) -> None:
+        """What was decided while the job last ran holds on, wherever the job wants the same as it did then."""
+        done = self.last.batch if self.last is not None else -1
+        before = self.checkpoint.plan(done + 1) or (self.checkpoint.plan(done) if done >= 0 else None)
+        if before is None:
+            return
+        wishes, names = self._job.wishes, [step.operator.name for step in self._job.steps]
+        program = self._job
+        again: list[tuple[Kind, str, str]] = []
+        for pair in program.pairs if before.components else ():
+            wish = f"split {pair.compute} {pair.consolidate}"
+            apart = before.components[pair.compute] != before.components[pair.consolidate]
+            if before.wishes.get(wish) != wishes[wish] or apart == program.apart(pair):
+                continue
+            program = program.arranged(program.taken_apart(pair) if apart else program.put_together(pair))
+            again.append(("fused", names[pair.consolidate], f"still {'taken apart' if apart else 'put together'}"))
+        self._arrange(program.components)
+        for number, step in enumerate(program.steps):
+            same = before.wishes.get(f"share {number}") == "auto"
+            if step.decides_sharing and same and number in before.per_window:
+                self.per_window |= {number}
+                again.append(("shared", names[number], "still computed per window"))
+        reason = "as it was before the query was started again"
+        self._told += [Entry(0, kind, f"{what}, {reason}", name) for kind, name, what in again]
 
     def _keep_apart_what_is_handed_over(self) -> None:
         """A job that was started again with more fused than before runs apart until two slots no longer have a part of
@@ -322,8 +352,11 @@ class Driver:
             changes, self._rearranging = self._rearranging, []
         entries = []
         for change in changes:
-            components, entry = change(self.program)
-            self._arrange(components)
+            try:
+                components, entry = change(self.program)
+                self._arrange(components)
+            except JobError as error:  # another change came first
+                entry = Entry(number, "refused", f"components stay as they are: {error}")
             entries.append(replace(entry, batch=number))
         return entries
 

@@ -57,8 +57,8 @@ class Job:
 
     ``fusion`` says which keyed operators run in one task, without a shuffle between them: ``"same keys"`` those that
     follow each other and have the same keys, ``"auto"`` all that have a key column in common, ``"off"`` none; ``fuse``
-    and ``keep_apart`` overrule it. ``rates`` are rows between operators as a query measured them (``progress()
-    ["edges"]``): with them the busiest streams are fused first.
+    and ``keep_apart`` overrule it. ``rates`` are rows between operators as a query measured them
+    (``query.rates()``): with them the busiest streams are fused first. If no row was seen at all, it is as without.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Job:
         if fusion not in EXTENTS:
             raise JobError.option("fusion", f"one of {', '.join(map(repr, EXTENTS))}", fusion)
         self.fusion: Extent = fusion
-        self.rates = rates
+        self.rates = rates if any(rows for targets in (rates or {}).values() for rows in targets.values()) else None
         self._together: list[tuple[str, ...]] = []
         self._apart: list[tuple[str, str]] = []
         self._split: dict[tuple[str, str], bool] = {}  # a compute and its consolidate; True: decided while it runs
@@ -332,7 +332,8 @@ class Job:
         return {name: tuple(sinks) for name, (_, sinks) in self._outputs.items()}
 
     def explain(self) -> str:
-        """The job drawn as text: inputs, steps, components with their keys and state, outputs and sinks."""
+        """The job drawn as text: inputs, steps, components with their keys, windows and state, how they may move, why
+        operators are in one or not, outputs and sinks. As it was built: ``query.explain()`` draws it as it runs."""
         from headgate.engine.drawing import drawn
 
         return drawn(self)

@@ -90,8 +90,9 @@ def _fed(program: Program) -> set[int]:
 
 def _lasting(operator: KeyedOperator) -> bool:
     """Whether rows may count in windows that start after them."""
-    windowed = isinstance(operator, WindowedAggregation) and operator.until is not None
-    return windowed and operator.spans is not Spans.START
+    return (
+        isinstance(operator, WindowedAggregation) and operator.until is not None and operator.spans is not Spans.START
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,6 +244,25 @@ class Program:
             found |= border
         return found
 
+    def apart(self, pair: Pair) -> bool:
+        """Whether a compute and its consolidate are in different components."""
+        return self.components[pair.compute] != self.components[pair.consolidate]
+
+    @property
+    def wishes(self) -> dict[str, str]:
+        """What the job wants where the engine, or a person, may change it while the job runs."""
+        ways = {
+            f"split {pair.compute} {pair.consolidate}": f"{'auto, ' if pair.auto else ''}"
+            f"{'apart' if self.apart(pair) else 'together'}"
+            for pair in self.pairs
+        }
+        sharing = {
+            f"share {number}": "per window" if step.per_window else "auto"
+            for number, step in enumerate(self.steps)
+            if step.per_window or step.decides_sharing
+        }
+        return {**ways, **sharing}
+
     @property
     def together(self) -> Together:
         """Which operators make up each component."""

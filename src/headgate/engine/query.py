@@ -23,9 +23,11 @@ from pyspark.sql import functions as sf
 from headgate import control
 from headgate.control import Controller, Entry, Policy
 from headgate.durations import Duration, micros_of
+from headgate.engine.drawing import drawn
 from headgate.engine.driver import Driver, Options, rearranged
 from headgate.engine.ordered import Regions, spark_schema, tagged
 from headgate.engine.program import Pair, Program
+from headgate.engine.progress import rates_of
 from headgate.engine.running import migrated
 from headgate.engine.tasks import SETTINGS, SparkTasks
 from headgate.errors import AssignmentError, HeadgateError, JobError, QueryError
@@ -384,6 +386,10 @@ class Query:
         """The last batches, oldest first."""
         return list(self._recent)
 
+    def rates(self) -> dict[str, dict[str, float]]:
+        """Rows a batch from one keyed operator to another over the last batches: what ``Job(rates=...)`` takes."""
+        return rates_of(self._recent)
+
     def assignment(self) -> Assignment:
         """Which slot has which key groups and pinned keys now."""
         return self._driver.assignment
@@ -393,8 +399,9 @@ class Query:
         return [Entry.from_json(entry) for entry in self._driver.checkpoint.journal()]
 
     def explain(self) -> str:
-        """The job drawn as text."""
-        return self.job.explain()
+        """The job drawn as text, as it runs now: what was taken apart, put together or is computed per window since it
+        started is drawn so."""
+        return drawn(self.job, self._driver.program.components, self._driver.per_window)
 
     def add_listener(self, listener: Listener | Callable[[dict[str, Any]], None]) -> None:
         """Call this with the progress of each batch, in the thread of the query: be quick."""
@@ -482,13 +489,22 @@ class Query:
             raise JobError.option("windows", "windows of a job that have a compute: aggregate(split=...)", windows)
         if self._ended.is_set():
             raise QueryError.not_running(self.name, "split or combine")
+        program = self._driver.program
+        try:
+            way(program, found[0])
+        except JobError as error:
+            raise JobError.not_movable(
+                program.steps[found[0].compute].operator.name,
+                f"rows would leave the component of {windows!r} and come back to it: fuse what is between them first",
+            ) from error
         self._driver.arrange(rearranged(found[0], way, Entry(0, "fused", text, windows)))
 
     def migrate(self, operator: str, to: str | None = None) -> None:
         """Run a keyed operator in the task of another one, or in a task of its own (None), from the next batch on:
         enorm's Migrate.
 
-        Its key groups go to where the first operator of the component is; no window is lost or doubled. While key
+        Its key groups go to where the first operator of the component is; no window is lost or doubled. A query that is
+        started again has the components of its job. While key
         groups are being handed over smoothly it waits. Raises ``JobError`` for an operator that the job does not have,
         and where the two cannot be one component (other key columns, say).
         """

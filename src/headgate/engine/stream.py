@@ -386,6 +386,7 @@ class KeyedStream:
         every: Duration | None = None,
         offset: Duration = 0,
         lateness: Duration = 0,
+        spans: Spans = Spans.START,
     ) -> WindowedStream:
         """The rows by key and window of event time: ``window("1 hour")`` one after the other, ``window("1 hour",
         every="5 minutes")`` overlapping, ``window("10 minutes", "1 hour", every="10 minutes")`` several lengths at
@@ -394,10 +395,13 @@ class KeyedStream:
         ``lateness`` lets rows in that are behind the watermark by up to so much; their keys are emitted again for the
         windows that had closed. However many windows a row is in, it is added up once.
 
+        ``spans`` (``headgate.windows.Spans``) says which windows a row is in that stands for a span of time: it needs
+        ``aggregate(until=...)``.
+
         Instead of lengths it takes one object of ``headgate.windows``, which says all by itself: ``Tumbling``,
         ``Hopping``, ``Overlapping``, ``Sessions``, ``CountWindows``.
         """
-        kind = windows_of(lengths, every, offset, lateness)
+        kind = windows_of(lengths, every, offset, lateness, spans)
         if self.stream.job.event_time is None and not isinstance(kind, CountWindows):
             raise JobError.no_event_time("window")
         return WindowedStream(self, kind)

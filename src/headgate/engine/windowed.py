@@ -252,7 +252,8 @@ class WindowBatch:
     def _pieces(self, run: RunInfo) -> Iterable[tuple[Piece, int]]:
         slicing = self.operator.slicing
         for hop, start, rows in run.pieces:
-            yield Piece(start, start + _length(slicing, hop), hop), rows
+            if _usable(slicing, hop):
+                yield Piece(start, start + _length(slicing, hop), hop), rows
 
     def _partials(self, piece: Piece, fresh: dict[Piece, Partials], made: dict[Piece, Partials]) -> list[Partials]:
         if piece in made:
@@ -383,7 +384,7 @@ class _Shelf:
         identity = np.concatenate([np.asarray(chunk) for chunk in rows.column(0).chunks] or [nothing()])
         hashes = operator.key_hashes(table, identity) if len(identity) else nothing()
         empty = operator.partial_schema.empty_table(), nothing()
-        if len(ref.run.pieces) == 1:
+        if len(ref.run.pieces) == 1 and _usable(operator.slicing, ref.run.pieces[0][0]):
             ((hop, start, _),) = ref.run.pieces
             return cls({Piece(start, start + _length(operator.slicing, hop), hop): (table, hashes)}, empty)
         return cls(_by_piece(table, hashes, operator), empty)
@@ -399,6 +400,12 @@ def _of_keys(partials: Partials, keys: I64) -> Partials:
     return table.filter(pa.array(wanted)), hashes[wanted]
 
 
+def _usable(slicing: Slicing, hop: int) -> bool:
+    """Whether windows can be made of pieces of this hop: not of those that a helper left which is no more, nor, where
+    late rows come in, of any that were made of slices. The slices are there as long as a window needs them."""
+    return hop < 0 or (hop < len(slicing.hops) and not slicing.lateness)
+
+
 def _length(slicing: Slicing, hop: int) -> int:
     """How long a piece of this hop is: a slice, a window, or the window that partials were computed for."""
     if hop == SLICE:
@@ -411,13 +418,15 @@ def _by_piece(table: pa.Table, hashes: I64, operator: WindowedAggregation) -> di
     if not len(hashes):
         return {}
     grouping, pieces = grouped_by_piece(table)
-    found = [Piece(start, start + _length(operator.slicing, hop), hop) for hop, start in pieces]
-    if len(found) == 1:
-        return {found[0]: (table, hashes)}
+    slicing = operator.slicing
+    if len(pieces) == 1 and _usable(slicing, pieces[0][0]):
+        ((hop, start),) = pieces
+        return {Piece(start, start + _length(slicing, hop), hop): (table, hashes)}
     table, hashes = table.take(pa.array(grouping.order)), hashes[grouping.order]
     edges = grouping.starts.tolist()
     sorted_out = {
-        piece: (table.slice(low, high - low), hashes[low:high])
-        for piece, low, high in zip(found, edges[:-1], edges[1:], strict=True)
+        Piece(start, start + _length(slicing, hop), hop): (table.slice(low, high - low), hashes[low:high])
+        for (hop, start), low, high in zip(pieces, edges[:-1], edges[1:], strict=True)
+        if _usable(slicing, hop)
     }
     return dict(sorted(sorted_out.items(), key=lambda item: (item[0].hop, item[0].start)))

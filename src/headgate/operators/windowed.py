@@ -30,7 +30,7 @@ from headgate.errors import InputError
 from headgate.operators.aggregates import Aggregate, Aggregation
 from headgate.operators.contract import Clock, KeyedInput, KeyedOutput
 from headgate.operators.grouping import Grouping, check_one_key, group_rows
-from headgate.windows import SLICE, Consolidation, Piece, Slicing, Spans, place_in_windows
+from headgate.windows import SLICE, Consolidation, Piece, Slicing, Spans, place_in_windows, with_helpers
 
 HOP, START = "__hop", "__start"
 """The columns that say which piece a partial is of: the number of its hop (``SLICE`` for a slice), and its start."""
@@ -125,9 +125,11 @@ class WindowedAggregation:
     def windows(self) -> str:
         """The windows in words: what state depends on, and must not change on a checkpoint.
 
-        Helpers are among them, since the state has partials of theirs.
+        Helpers are among them, since the state may have partials of theirs: those that ``share`` would have. So whether
+        windows share may change.
         """
-        spans = [(timedelta(microseconds=each) for each in (h.length, h.every, h.offset)) for h in self.slicing.hops]
+        hops = with_helpers(self.slicing).hops
+        spans = [(timedelta(microseconds=each) for each in (hop.length, hop.every, hop.offset)) for hop in hops]
         return "windows of " + ", ".join(f"{length} every {every} from {offset}" for length, every, offset in spans)
 
     @property

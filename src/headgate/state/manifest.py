@@ -139,8 +139,8 @@ class BatchPlan:
 
     ``now`` is the processing time of the batch and of every replay of it; ``decisions`` are entries for the journal.
     ``ways`` says how key groups of an operator move that do, ``handovers`` are those that two slots have a part of,
-    ``components`` the number of each operator's
-    component where it is not that of the job, ``per_window`` the operators whose windows are computed one by one.
+    ``components`` the number of each operator's component where it is not that of the job, ``per_window`` the operators
+    whose windows are computed one by one, and ``wishes`` what the job wanted where either may be changed while it runs.
     """
 
     batch: int
@@ -155,6 +155,7 @@ class BatchPlan:
     decisions: Sequence[Mapping[str, Any]] = ()
     ways: Mapping[int, Way] = field(default_factory=dict)
     format: int = FORMAT
+    wishes: Mapping[str, str] = field(default_factory=dict)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BatchPlan) and self.to_bytes() == other.to_bytes()
@@ -176,6 +177,7 @@ class BatchPlan:
                 "handovers": _listed(self.handovers),
                 "components": list(self.components),
                 "per_window": list(self.per_window),
+                "wishes": dict(self.wishes),
                 "decisions": [dict(decision) for decision in self.decisions],
             }
         )
@@ -198,6 +200,7 @@ class BatchPlan:
             handovers=_handovers(fields),
             components=tuple(fields.get("components", ())),
             per_window=tuple(fields.get("per_window", ())),
+            wishes=fields.get("wishes", {}),
             decisions=tuple(fields["decisions"]),
             format=fields["format"],
         )
