@@ -46,7 +46,7 @@ PARTS = 4
 """A quarter of the key groups moves at a time."""
 
 WAYS = {
-    "instant": ("split", "auto"),
+    "instant": ("split", "instant"),
     "disruptive": ("split", "copy"),
     "smooth": ("whole", "smooth"),
     "manifest": ("split", "manifest"),

@@ -111,7 +111,7 @@ FORMS = ("combined", "split")
 SIDES = {
     "disruptive, every minute": Side("combined", "copy", PER_MINUTE),
     "disruptive, every five minutes": Side("combined", "copy", 5 * PER_MINUTE),
-    "instant, continuously": Side("split", "auto", 1),
+    "instant, continuously": Side("split", "instant", 1),
     "by manifest, continuously": Side("combined", "manifest", 1),
 }
 EVERY_MINUTE, EVERY_FIVE, INSTANT, MANIFEST = SIDES
@@ -278,8 +278,8 @@ def _report(setting: Setting, references: dict[str, list[Run]], runs: dict[str, 
     return Report(
         name="enorm_fig13",
         title="enorm, figure 13: instant against disruptive migration under overload",
-        setup=f"The simple job: partials of a minute, a batch of {60 // PER_MINUTE} s, and windows of {LENGTH} minutes, "
-        f"of which none closes before the end. For {BUILT} minutes every key comes once a minute: "
+        setup=f"The simple job: partials of a minute, a batch of {60 // PER_MINUTE} s, and windows of {LENGTH} "
+        f"minutes, of which none closes before the end. For {BUILT} minutes every key comes once a minute: "
         f"{setting.group_keys:,} in each of {GROUPS} key groups ({state / 1e6:,.0f} MB of state when the overload "
         "begins). Then "
         f"{setting.rows:,} rows a batch, of {SLOTS * setting.shown:,} keys, so that consolidating is a small part. For "

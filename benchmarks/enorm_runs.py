@@ -6,7 +6,7 @@
 
 Ways to move key groups, in the paper's words and in headgate's:
 
-    instant      migration="auto" with a split job        disruptive   migration="copy"
+    instant      migration="instant" with a split job     disruptive   migration="copy"
     smooth       migration="smooth" with a whole one       by manifest  migration="manifest", headgate's own
 """
 

@@ -3,9 +3,13 @@ r"""A lending company: interest against income and approvals per area, and both 
     op1 rate of a loan --> op2 per area, rate against income --> op4 all areas
                       \--> op3 per area, approvals           --> op5 all areas
 
-``fusion="auto"`` makes one component of what can be partitioned by area. The windows of op2 are made in two halves:
-after an hour they are taken apart, so that key groups of the first half move without their state, and are put together
-again later. No window is lost or doubled by it.
+The job of enorm, figures 1 to 4: every operator has windows of 10 minutes, 30 minutes, 1 hour, 6 hours and 24 hours.
+``fusion="auto"`` makes one component of what can be partitioned by area. The windows of op2 and op3 are made in two
+halves, a compute and a consolidate: in the morning they are taken apart, so that key groups of the first half move
+without their state, and in the afternoon they are put together again. No window is lost or doubled by it.
+
+op4 and op5 are for all areas. A key of a job is made of columns, by which its place is found; so they get a column that
+is the same in every row: one key, in one place.
 
 Run it: python examples/lending.py
 """
@@ -23,10 +27,11 @@ from pyspark.sql import SparkSession
 
 import headgate as hg
 
-START = dt.datetime(2026, 1, 5, 8, 0, tzinfo=dt.UTC)
-MINUTE = dt.timedelta(minutes=1)
+START = dt.datetime(2026, 1, 5, tzinfo=dt.UTC)
+MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
+HOURS = 28
 AREAS = tuple(f"area {number}" for number in range(12))
-LENGTHS = ("10 minutes", "30 minutes", "1 hour")
+LENGTHS = ("10 minutes", "30 minutes", "1 hour", "6 hours", "24 hours")
 SCHEMA = pa.schema(
     [
         ("user", pa.int64()),
@@ -42,15 +47,15 @@ SCHEMA = pa.schema(
 
 
 def write_requests(folder: Path, first: int, dice: random.Random) -> list[dict[str, Any]]:
-    """A file with ten minutes of requests."""
+    """A file with two hours of requests."""
     rows = []
-    for _ in range(400):
+    for _ in range(150):
         amount, years = dice.randrange(1, 40) * 500.0, dice.choice([1.0, 2.0, 3.0, 5.0])
         rows.append(
             {
                 "user": dice.randrange(10_000),
                 "area": dice.choice(AREAS),
-                "at": START + dice.uniform(first, first + 10) * MINUTE,
+                "at": START + dice.uniform(first, first + 2) * HOUR,
                 "approval": dice.random() < 0.7,
                 "amount": amount,
                 "back": amount * (1 + dice.uniform(0.02, 0.09) * years),
@@ -88,11 +93,11 @@ def lending(job: hg.Job, requests: hg.Stream) -> dict[str, Any]:
     """Puts the job together; the sinks by operator."""
     sinks = {name: hg.sinks.memory() for name in ("op2", "op3", "op4", "op5")}
     loans = requests.map(op1, keeps=["area"], name="op1")
-    by_area = loans.key_by("area").window(*LENGTHS, every="10 minutes")
+    by_area = loans.key_by("area").window(*LENGTHS)
     op2 = by_area.aggregate(rates=hg.sum("rate"), incomes=hg.sum("income"), n=hg.count(), split="auto", name="op2")
-    op3 = by_area.aggregate(approved=hg.sum("approved"), n=hg.count(), name="op3")
-    op4 = op2.map(everywhere, name="all loans").key_by("where").window("10 minutes")
-    op5 = op3.map(everywhere, name="all requests").key_by("where").window("10 minutes")
+    op3 = by_area.aggregate(approved=hg.sum("approved"), n=hg.count(), split="auto", name="op3")
+    op4 = op2.map(everywhere, name="all loans").key_by("where").window(*LENGTHS)
+    op5 = op3.map(everywhere, name="all requests").key_by("where").window(*LENGTHS)
     op2.write_to(sinks["op2"])
     op3.write_to(sinks["op3"])
     op4.aggregate(rates=hg.sum("rates"), n=hg.sum("n"), name="op4").write_to(sinks["op4"])
@@ -125,16 +130,19 @@ def main(spark: SparkSession) -> None:
         job = hg.Job("lending", event_time="at", slack="10 minutes", fusion="auto")
         sinks = lending(job, job.source(hg.sources.files(spark, str(source))))
         print(job.explain())
-        query = job.start(spark, checkpoint=f"{folder}/checkpoint", slots=2)
-        for first in range(10, 150, 10):
+        query = job.start(spark, checkpoint=f"{folder}/checkpoint", slots=2, migration="instant")
+        for first in range(2, HOURS, 2):
             query.process_all_available()
-            if first == 60:
+            if first == 8:
                 query.split("op2")
-            if first == 80:
+                query.split("op3")
+            if first == 12:
                 groups = [group for group in range(1024) if query.assignment().groups[group] == 0][:256]
                 query.move(groups=groups, to=1, operator="op2.compute")
-            if first == 110:
+                print(query.explain())
+            if first == 16:
                 query.combine("op2")
+                query.combine("op3")
             rows += write_requests(source, first, dice)
         query.process_all_available()
         query.stop()

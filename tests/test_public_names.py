@@ -72,6 +72,7 @@ PUBLIC = [
     "SolverError",
     "SourceError",
     "sources",
+    "windows",
     "StateError",
     "StateWindow",
     "Stream",

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headgate import sinks, sources
+    from headgate import sinks, sources, windows
     from headgate.control import Entry, Policy
     from headgate.engine.job import Job
     from headgate.engine.query import Query
@@ -115,7 +115,7 @@ _HOMES = {
 """Where each public name lives. Names of built-in functions have an underscore at home."""
 
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES = ("sinks", "sources")
+_MODULES = ("sinks", "sources", "windows")
 _SHADOWING = ("max", "min", "sum")
 
 
@@ -217,4 +217,5 @@ __all__ = [
     "sum",
     "top_k",
     "variance",
+    "windows",
 ]

@@ -154,6 +154,10 @@ class AssignmentError(InputError):
         return cls(f"slots are numbered 0 to {slots - 1}, but {what} names slot {slot}: raise slots or mend the input")
 
     @classmethod
+    def drains(cls, slot: int) -> AssignmentError:
+        return cls(f"slot {slot} is draining, so nothing may move there: choose a slot that is not draining")
+
+    @classmethod
     def all_draining(cls, slots: int) -> AssignmentError:
         return cls(
             f"all {slots} slots are draining, so there is nowhere to move anything: keep at least one slot that is "
@@ -557,6 +561,13 @@ class JobError(InputError):
     @classmethod
     def edge(cls, source: str, target: str, must: str) -> JobError:
         return cls(f"what {source!r} sends to {target!r} {must}")
+
+    @classmethod
+    def circle(cls, between: Sequence[tuple[int, int]]) -> JobError:
+        return cls(
+            "components must not wait for each other, and of these pairs, the first feeding the second, some go round: "
+            f"{listing(between)}: keep apart what lies between them"
+        )
 
     @classmethod
     def cycle(cls, job: str, path: Sequence[str]) -> JobError:

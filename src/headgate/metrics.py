@@ -12,6 +12,7 @@ headgate_rejected_rows_total           counter  rows with a null or wrongly type
 headgate_moves_total                   counter  key groups and single keys that changed slot
 headgate_moved_groups_total            counter  key groups that changed slot
 headgate_moved_keys_total              counter  single keys that changed slot
+headgate_copied_bytes_total            counter  bytes of state copied for moved key groups
 headgate_phase_seconds_total{phase}    counter  seconds spent per phase of a batch
 headgate_batch                         gauge    the last batch committed
 headgate_batch_rows                    gauge    its rows
@@ -24,6 +25,8 @@ headgate_slots                         gauge    slots
 headgate_slot_seconds{slot}            gauge    seconds a slot was busy in the last batch
 headgate_slot_rows{slot}               gauge    rows a slot had in the last batch
 headgate_table_size                    gauge    entries of the routing table
+headgate_migrations                    gauge    moves that are not over
+headgate_left_behind_rows              gauge    rows of state with a slot that no longer owns them
 headgate_watermark_seconds             gauge    the watermark, in seconds since 1970 (UTC)
 =====================================  =======  ======================================================================
 
@@ -52,6 +55,7 @@ _COUNTERS = {
     "moves": "key groups and single keys that changed slot",
     "moved_groups": "key groups that changed slot",
     "moved_keys": "single keys that changed slot",
+    "copied_bytes": "bytes of state copied for moved key groups",
 }
 
 _GAUGES = {
@@ -62,6 +66,8 @@ _GAUGES = {
     "theta_max": "greatest distance of a slot's load from the mean, as a share of it",
     "slots": "slots",
     "table_size": "entries of the routing table",
+    "migrations": "moves that are not over",
+    "left_behind_rows": "rows of state with a slot that no longer owns them",
 }
 
 

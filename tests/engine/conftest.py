@@ -22,19 +22,21 @@ from headgate import control
 from headgate.arrays import I64
 from headgate.control import Entry, Verdict
 from headgate.engine.driver import Driver, Options
+from headgate.engine.job import Job
 from headgate.engine.orders import Orders, Report
 from headgate.engine.payload import REPORT
-from headgate.engine.program import Input, Program, Step, ToOperator, ToOutput
-from headgate.engine.route import Router
+from headgate.engine.program import FileFormat, Input, Program, Step, ToOperator, ToOutput
+from headgate.engine.route import TAG, Router
 from headgate.engine.slot import SlotTask
 from headgate.engine.staterows import key_part, state_part, state_schema
 from headgate.engine.tasks import inline
 from headgate.routing import Assignment, Places, key_hash
 from headgate.sinks import memory
 from headgate.sinks.builtin import MemorySink
+from headgate.sources import FileSource
 from headgate.state import Checkpoint, Files, Manifest, scan
 from headgate.state.runs import forget_runs
-from headgate.testing import CrashPoints
+from headgate.testing import CRASH_POINTS, CrashPoints
 
 _numbers = count()
 
@@ -158,19 +160,34 @@ class Bench:
 
     def disturb(self, event: str, slot: int, seed: int, keys: Sequence[str] = ()) -> None:
         """What must not change any result: a restart now, or moves, pins and another number of slots at the next
-        boundary. Any other event is none."""
+        boundary; or a crash in the next batch, which ``survived`` runs. Any other event is none."""
         if event == "restart":
             self.restart()
             self.driver.run_tasks = scrambled(seed)
         elif event == "move":
             self.change(partial(self._moved, to=slot, groups=range(slot, 8, 2)))
+        elif event == "move last":
+            last = len(self.driver.together.components) - 1
+            self.change(partial(self._moved, to=slot, groups=range(slot, 8, 2), operator=last))
         elif event == "pin" and keys:
             self.change(partial(self._moved, to=slot, keys=key_hash(pa.array([keys[slot], keys[slot + 1]])).tolist()))
         elif event == "resize":
             self.change(lambda assignment: control.resized(assignment, 1 + slot))
+        elif event == "crash":
+            self.driver.crash = Crash(point=CRASH_POINTS[seed % len(CRASH_POINTS)])
+
+    def survived(self, frame: Sequence[pa.Table], number: int, seed: int, **options: Any) -> None:
+        """Run a batch; if the driver crashes in it, another one runs it again."""
+        try:
+            self.run(frame, number, **options)
+        except Crashed:
+            self.restart()
+            self.driver.run_tasks = scrambled(seed)
+            self.run(frame, number, **options)
+        self.driver.crash = CrashPoints()
 
     def _moved(self, assignment: Assignment, *, to: int, **what: Any) -> Assignment:
-        """Groups or keys of the first component elsewhere."""
+        """Groups or keys of a component, the first one unless told otherwise, elsewhere."""
         together = self.driver.together
         return together.spread(control.moved(together.planned(assignment), to % assignment.slots, **what))
 
@@ -178,6 +195,19 @@ class Bench:
         """Partitions of a batch of the first input."""
         schema = schema or self.program.inputs[0].schema
         return [pa.Table.from_pylist([dict(row) for row in part], schema=schema) for part in parts]
+
+    def tagged(self, *inputs: Rows, parts: int = 2) -> list[pa.Table]:
+        """A batch of several inputs as Spark hands it over: rows of all in every partition, told apart by a tag."""
+        made = []
+        for part in range(parts):
+            mine = [rows[part::parts] for rows in inputs]
+            tags = [number for number, rows in enumerate(mine) for _ in rows]
+            columns: dict[str, Any] = {TAG: pa.array(tags, pa.int32())}
+            for number, given in enumerate(self.program.inputs):
+                values = [dict(row) if other == number else None for other, rows in enumerate(mine) for row in rows]
+                columns[f"{TAG}{number}"] = pa.array(values, pa.struct(list(given.schema)))
+            made.append(pa.table(columns))
+        return made
 
     def batch(self, *parts: Rows, number: int | None = None, **options: Any) -> dict[str, list[dict[str, Any]]]:
         """Run the next batch (or that one), and give what every output got for it."""
@@ -290,6 +320,18 @@ def one_operator(
     )
 
 
+def source(job: Job, schema: pa.Schema, name: str = "in") -> Any:
+    """A stream of a job that no Spark is needed for."""
+    return job.source(FileSource(None, FileFormat("parquet", schema)), name)  # type: ignore[arg-type]
+
+
+def of_job(root: Path, job: Job, options: Mapping[str, Any] | None = None, **how: Any) -> Bench:
+    """A query of the job as it was put together, with rows that come from memory."""
+    program = job.program()
+    program = replace(program, inputs=tuple(replace(one, files=None) for one in program.inputs))
+    return Bench(root, program, options={"slack_micros": job.slack_micros, **(options or {})}, **how)
+
+
 @pytest.fixture(autouse=True)
 def _no_open_runs() -> None:
     forget_runs()
@@ -300,5 +342,5 @@ def engine() -> Any:
     """The helpers of this file, by name: tests cannot import a conftest."""
     return SimpleNamespace(
         Bench=Bench, Crash=Crash, Crashed=Crashed, Script=Script, in_order=in_order, scrambled=scrambled,
-        one_operator=one_operator,
+        of_job=of_job, one_operator=one_operator, source=source,
     )  # fmt: skip

@@ -126,7 +126,7 @@ def test_a_verdict_for_another_version_is_stale(adding: Any) -> None:
     assert len(adding.script.told_stale) == 1
     assert not adding.script.taken
     assert set(adding.last.assignment.groups.tolist()) != {2}
-    assert [entry["kind"] for entry in adding.driver.checkpoint.journal()] == ["stale", "migration"]
+    assert [entry["kind"] for entry in adding.driver.checkpoint.journal()] == ["stale", "migration", "migrated"]
     adding.script.place = lambda assignment: control.moved(assignment, 2, groups=range(8))
     adding.batch(rows("a"))
     adding.batch(rows("a"))
@@ -149,7 +149,7 @@ def test_decisions_are_in_the_journal_even_if_the_crash_came_before_it_was_writt
     adding.restart()
     assert adding.driver.checkpoint.journal() == []
     adding.batch(rows("a"))
-    assert [entry["kind"] for entry in adding.driver.checkpoint.journal()] == ["slots", "migration"]
+    assert [entry["kind"] for entry in adding.driver.checkpoint.journal()] == ["slots", "migration", "migrated"]
     assert adding.last.assignment.slots == 2
 
 

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 import headgate as hg
 from headgate import control
 from headgate.cli import inspection
+from headgate.engine import keyed
 from headgate.engine.program import Input, Mapped, Program, Step, ToOperator, ToOutput
+from headgate.engine.query import Query
 from headgate.errors import UserFunctionError
-from headgate.operators import Aggregation, WindowedAggregation
+from headgate.operators import Aggregation, Vectorised, WindowedAggregation
 from headgate.routing import Together, key_hash
 from headgate.windows import Slicing, window
 
@@ -200,6 +202,55 @@ def test_a_function_that_changes_what_its_component_is_placed_by(engine: Any, tm
         bench.batch(_rows([(user, 1, 0) for user in USERS], 0))
 
 
+def _where(rows: pa.Table) -> int:
+    """Where the values of v lie in memory."""
+    (chunk,) = rows["v"].chunks
+    return int(chunk.buffers()[1].address + 8 * chunk.offset)
+
+
+def test_rows_that_keep_their_order_are_not_copied_within_a_component(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call of the second function sees what a call of the first one returned, in the same place."""
+    monkeypatch.setattr(keyed, "ROWS_PER_CALL", 7)
+
+    def first(batch: hg.Batch) -> tuple[pa.Table, pa.Table]:
+        at = pa.array(np.full(batch.rows.num_rows, _where(batch.rows)))
+        return batch.rows.select(["u", "v"]).append_column("where", at), pa.table({"n": batch.counts})
+
+    def second(batch: hg.Batch) -> tuple[pa.Table, pa.Table]:
+        there = pa.array(np.full(batch.rows.num_rows, _where(batch.rows)))
+        moved = pc.not_equal(batch.rows["where"], there)
+        return batch.rows.select(["u", "v"]).append_column("moved", moved), pa.table({"n": batch.counts})
+
+    def chained(fused: bool) -> Program:
+        between = pa.schema([("u", pa.string()), ("v", pa.int64()), ("where", pa.int64())])
+        one, other = (
+            Vectorised.of(function, name=name, input_schema=schema, key_names=("u",), state={"n": 0}, output=output)
+            for function, name, schema, output in (
+                (first, "first", SCHEMA, "u string, v long, where long"),
+                (second, "second", between, "u string, v long, moved boolean"),
+            )
+        )
+        together: dict[str, Any] = {"component": 0} if fused else {}
+        return Program(
+            name="chained",
+            inputs=(Input("in", SCHEMA, (ToOperator(0),)),),
+            steps=(
+                Step(one, 1, (ToOperator(1),), **together),
+                Step(other, 1 if fused else 2, (ToOutput("out"),), **together),
+            ),
+            outputs={"out": other.output_schema},
+            groups=8,
+        )
+
+    rows = [{"u": user, "p": 0, "v": 10 * number, "at": 0} for number, user in enumerate(USERS * 8)]
+    made = {fused: engine.Bench(tmp_path / str(fused), chained(fused)).batch(rows)["out"] for fused in (True, False)}
+    assert sorted((row["u"], row["v"]) for row in made[True]) == sorted((row["u"], row["v"]) for row in rows)
+    assert not any(row["moved"] for row in made[True])
+    assert all(row["moved"] for row in made[False])
+
+
 def test_the_state_of_a_key_that_is_placed_by_less_and_of_windows(
     engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,3 +271,15 @@ def test_the_state_of_a_key_that_is_placed_by_less_and_of_windows(
     assert {visits.slot, users.slot, windows.slot} == {visits.slot}
     assert visits.group == users.group == windows.group
     assert sum(part["n.sum"] for part in windows.state["partials"]) == 3, "one visit, then two"
+
+
+def test_rates_are_rows_a_batch_over_the_last_batches(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _program(True))
+    query = Query(hg.Job("fused"), bench.driver)
+    assert query.rates() == {}
+    bench.batch(_rows([("ann", 1, 0), ("ann", 2, 0), ("bob", 1, 0)], 0))
+    bench.batch([])
+    assert query.recent_progress[-1]["edges"] == {}, "the last batch alone would say that nothing flows"
+    assert query.rates() == {"visits": {"users": 1.5, "windows": 1.5}}
+    bench.batch(_rows([("ann", 1, 0)], 10))
+    assert query.rates() == {"visits": {"users": pytest.approx(4 / 3), "windows": pytest.approx(4 / 3)}}

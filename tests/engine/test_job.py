@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 
 import headgate as hg
 from headgate.durations import micros_of
+from headgate.engine.drawing import drawn
 from headgate.engine.program import FileFormat, ToOperator, ToOutput, leaves
 from headgate.errors import InputError, JobError, KeyTypeError
 from headgate.sources import FileSource
+from headgate.windows import Spans, Tumbling
 
 SCHEMA = pa.schema([("word", pa.string()), ("at", pa.timestamp("us", "UTC")), ("v", pa.int64()), ("f", pa.float64())])
 
@@ -232,8 +235,72 @@ def test_a_job_drawn() -> None:
         "  └─ shuffle by word -> component 3: Aggregation 'hot' (hot keys split over slots)",
         "        state: n.count int64",
         "        └─ output 'hot' -> memory",
+        "component 1: words, rigid, stateful, by word; allowed moves: disruptive, by reference",
+        "component 2: sizes, rigid, stateful, by n; allowed moves: disruptive, by reference",
+        "component 3: hot, rigid, stateful, by word; allowed moves: disruptive, by reference",
+        "fused by score PA, without rates: no shuffled streams less than one by one",
         "words -> sizes: not in one task: no key column in common",
     ]
+
+
+def _windows_drawn(text: str) -> list[str]:
+    """What explain says of operators and components, without branches and state."""
+    return [line.partition("-> component ")[2] or line for line in text.splitlines() if "component " in line]
+
+
+def test_windows_drawn() -> None:
+    words = stream(event_time="at").key_by("word")
+    job = words.stream.job
+    several = words.window("1 hour", "10 minutes", every="1 minute", offset="30 seconds")
+    for how in ({"share": False}, {"share": "auto"}, {"share": "per window"}, {}):
+        several.aggregate(n=hg.count(), name=str(how.get("share", "shared")), **how).write_to(hg.sinks.memory())
+    words.window("1 day", spans=Spans.END).aggregate(n=hg.count(), until="at", name="day").write_to(hg.sinks.memory())
+    words.window("10 minutes").aggregate(n=hg.count(), split=True, name="apart").write_to(hg.sinks.memory())
+    both = "windows of 1:00:00 every 0:01:00 from 0:00:30 and windows of 0:10:00 every 0:01:00 from 0:00:30"
+    early = "combined before the shuffle"
+    assert _windows_drawn(job.explain()) == [
+        f"1: WindowedAggregation 'False' ({both}, slices of 0:01:00, nothing kept between them and windows, {early})",
+        f"2: WindowedAggregation 'auto' ({both}, slices of 0:01:00, which may change: share=\"auto\", {early})",
+        f"3: WindowedAggregation 'per window' ({both}, each computed by itself, {early})",
+        f"4: WindowedAggregation 'shared' ({both}, slices of 0:01:00, {early})",
+        "5: WindowedAggregation 'day' (windows of 1 day, slices of 1 day, rows last until 'at', in "
+        f"windows by the rule END, {early})",
+        f"6: Compute 'apart.compute' (partials of slices of 0:10:00, {early})",
+        f"7: Consolidate 'apart' (windows of 0:10:00, slices of 0:10:00, split=True, {early})",
+        *(
+            f"component {number}: {name}, rigid, stateful, by word; allowed moves: disruptive, smooth, by reference"
+            for number, name in enumerate(["False", "auto", "per window", "shared"], 1)
+        ),
+        "component 5: day, rigid, stateful, by word; allowed moves: disruptive, by reference",
+        "component 6: apart.compute, flexible, stateful, by word; allowed moves: instant, disruptive, smooth, by "
+        "reference",
+        "component 7: apart, rigid, stateless, by word; allowed moves: disruptive, by reference",
+    ]
+
+
+def test_a_job_is_drawn_as_it_runs() -> None:
+    words = stream(event_time="at").key_by("word")
+    job = words.stream.job
+    words.window("20 minutes", every="10 minutes").aggregate(n=hg.count(), split="auto", name="w").write_to(
+        hg.sinks.memory()
+    )
+    words.window("1 hour").aggregate(n=hg.count(), share="auto", name="h").write_to(hg.sinks.memory())
+    program = job.program()
+    assert drawn(job, program.components, frozenset()) == job.explain()
+    built = job.explain().splitlines()
+    assert built[-1] == "w.compute -> w: in one task"
+    assert "component 1: w.compute + w, rigid, stateful, by word; allowed moves: disruptive, by reference" in built
+    now = drawn(job, program.taken_apart(program.pairs[0]), frozenset({2})).splitlines()
+    assert now[0] == "job 'job': 1024 key groups, one Spark job with 2 shuffles per micro-batch"
+    assert now[-1] == "w.compute -> w: not in one task: the query took them apart"
+    assert (
+        "component 1: w.compute, flexible, stateful, by word; allowed moves: instant, disruptive, smooth, by reference"
+        in now
+    )
+    assert "component 2: w, rigid, stateless, by word; allowed moves: disruptive, by reference" in now
+    assert any("(windows of 1:00:00, each computed by itself, which may change" in line for line in now)
+    apart = job.program().arranged((0, 1, 2))
+    assert apart.put_together(apart.pairs[0]) == program.components
 
 
 @pytest.mark.parametrize(
@@ -292,8 +359,8 @@ def test_operators_with_the_same_keys_are_fused() -> None:
         "word",
     )
     told = job.explain().splitlines()
-    assert "component 1: visits + again, rigid, stateful, by v, word" in told
-    assert "fused: 1 shuffled stream less than one by one" in told
+    assert "component 1: visits + again, rigid, stateful, by v, word; allowed moves: disruptive, by reference" in told
+    assert "fused by score PA, without rates: 1 shuffled stream less than one by one" in told
     assert any("in the same task, by v, word -> component 1: Aggregation 'again'" in line for line in told)
 
 
@@ -317,6 +384,7 @@ def test_fusion_by_rate_takes_the_busiest_stream_first() -> None:
     own = job.components()
     assert own.component == (0, 1, 0)
     assert own.placed_by == (("v",), (), ())
+    assert "fused by score COMM, by measured rates: 1 shuffled stream less than one by one" in job.explain()
 
 
 def test_fusion_by_hand() -> None:
@@ -361,6 +429,9 @@ def test_rates_of_a_stream_without_rows_and_of_an_unknown_one() -> None:
     assert job({"pairs": {"right": 50}}).components().component == (0, 1, 0), "nothing went to the left"
     with pytest.raises(JobError, match=r"^rates names the operator 'rihgt', and the job has pairs, left, right"):
         job({"pairs": {"rihgt": 50}}).components()
+    unmeasured = job({}).components()
+    assert unmeasured.component == (0, 0, 1), "without rates the first of equals"
+    assert job({"pairs": {"left": 0.0}}).components() == unmeasured, "a query that has seen nothing says nothing"
 
 
 def test_what_windows_cannot_be_is_refused_and_leaves_the_job_as_it_was() -> None:
@@ -373,10 +444,29 @@ def test_what_windows_cannot_be_is_refused_and_leaves_the_job_as_it_was() -> Non
         (words.window("1 minute", lateness="5 seconds"), {"split": True}),
         (words.window("1 minute"), {"split": True, "share": "auto"}),
         (words.window("1 minute"), {"share": "never"}),
+        (words.window("1 minute", spans=Spans.EACH), {}),
     ):
         with pytest.raises(JobError, match="must be"):
             windows.aggregate(n=hg.count(), **how)
         assert not job._steps
+
+
+def test_spans_are_for_rows_that_have_an_end() -> None:
+    words = stream(event_time="at").key_by("word")
+    each = words.window("1 minute", spans=Spans.EACH)
+    with pytest.raises(
+        JobError, match=r"^spans must be left out where aggregate\(until=\.\.\.\) does not say what rows"
+    ):
+        each.aggregate(n=hg.count())
+    with pytest.raises(JobError, match="spans must be left out where"):
+        words.compute("1 minute", n=hg.count()).consolidate(Tumbling("1 minute", spans=Spans.END))
+    with pytest.raises(JobError, match=r"^spans must be one of headgate.windows.Spans, got 'each'"):
+        words.window("1 minute", spans="each")
+    with pytest.raises(JobError, match=r"^every, offset, lateness and spans must be left out beside Tumbling"):
+        words.window(Tumbling("1 minute"), spans=Spans.EACH)
+    each.aggregate(n=hg.count(), until="at", name="lasting").write_to(hg.sinks.memory())
+    (operator,) = [step.operator for step in words.stream.job.program().steps if step.operator.name == "lasting"]
+    assert operator.spans is Spans.EACH
 
 
 def test_a_service_time_is_for_an_operator_that_is_there(tmp_path: Path) -> None:
@@ -388,3 +478,49 @@ def test_a_service_time_is_for_an_operator_that_is_there(tmp_path: Path) -> None
     with pytest.raises(InputError, match=r"^service_time of 'words' must be a duration"):
         job.start(None, checkpoint=str(checkpoint), service_time={"words": "soon"})  # type: ignore[arg-type]
     assert not checkpoint.exists(), "refused before anything is claimed"
+
+
+def _rows_of(schema: pa.Schema, **options: Any) -> Any:
+    job = hg.Job("rows", **options)
+    return job, job.source(FileSource(None, FileFormat("parquet", schema)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.float64(), pa.bool_()], ids=str)
+def test_an_event_time_that_is_no_time_is_refused(kind: pa.DataType) -> None:
+    job, rows = _rows_of(pa.schema([("k", pa.int64()), ("at", kind)]), event_time="at")
+    rows.key_by("k").window("1 hour").aggregate(n=hg.count(), name="w").write_to(hg.sinks.memory())
+    told = (
+        rf"^the event time 'at' of 'w' must be a timestamp, a date or a whole number of microseconds .*, got '{kind}'$"
+    )
+    with pytest.raises(JobError, match=told):
+        job.program()
+
+
+def test_a_result_with_the_name_of_an_option_is_refused() -> None:
+    schema = pa.schema([("k", pa.int64()), ("split", pa.int64()), ("at", pa.int64())])
+    _, rows = _rows_of(schema, event_time="at")
+    keyed = rows.key_by("k")
+    builds: list[Callable[[], Any]] = [
+        lambda: keyed.aggregate(split=hg.sum("split")),
+        lambda: keyed.window("1 hour").aggregate(split=hg.sum("split")),
+        lambda: keyed.compute("1 hour", name=hg.sum("split")),
+    ]
+    for refused in builds:
+        with pytest.raises(JobError, match=r"^a result named '(split|name)' must be named otherwise, .* got 'sum'$"):
+            refused()
+
+
+def test_windows_of_too_many_slices_are_refused() -> None:
+    _, rows = _rows_of(pa.schema([("k", pa.int64()), ("at", pa.int64())]), event_time="at")
+    keyed = rows.key_by("k")
+    told = r"^the slices that a window is made of must be at most 20,000, got 9600000: choose lengths, hops and offsets"
+    with pytest.raises(JobError, match=told):
+        keyed.window("1 day", every="333 milliseconds").aggregate(n=hg.count())
+    keyed.window("1 day", every="1 minute").aggregate(n=hg.count())
+
+
+def test_a_checkpoint_remembers_the_lateness_of_windows() -> None:
+    _, rows = _rows_of(pa.schema([("k", pa.int64()), ("at", pa.int64())]), event_time="at")
+    for lateness in ("0 seconds", "5 minutes"):
+        rows.key_by("k").window("1 hour", lateness=lateness).aggregate(n=hg.count())
+    assert [told.get("lateness") for told in rows.job.identity()["operators"]] == [None, "0:05:00"]

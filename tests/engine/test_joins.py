@@ -7,7 +7,7 @@ import decimal
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 import headgate as hg
 from headgate import control
 from headgate.engine.program import FileFormat
-from headgate.engine.route import TAG
 from headgate.errors import JobError
 from headgate.operators import IntervalJoin
 from headgate.sources import FileSource
@@ -51,27 +50,16 @@ def _both(job: hg.Job) -> tuple[Any, Any]:
 
 def _bench(engine: Any, root: Path, job: hg.Job, *, slack: int = 0, **how: Any) -> Any:
     """The job as it was put together, with rows that come from memory."""
-    program = job.program()
-    program = replace(program, inputs=tuple(replace(one, files=None) for one in program.inputs))
-    return engine.Bench(root, program, options={"slack_micros": slack}, **how)
+    return engine.of_job(root, job, {"slack_micros": slack}, **how)
 
 
 def _named(schema: pa.Schema, rows: Iterable[tuple[Any, ...]]) -> list[dict[str, Any]]:
     return [dict(zip(schema.names, row, strict=True)) for row in rows]
 
 
-def _frame(bench: Any, views: Sequence[View], clicks: Sequence[Click], parts: int = 2) -> list[pa.Table]:
-    """A batch of two inputs as Spark hands it over: rows of both in every partition, told apart by a tag."""
-    made = []
-    for part in range(parts):
-        mine = [_named(VIEWS, views[part::parts]), _named(CLICKS, clicks[part::parts])]
-        tags = [number for number, rows in enumerate(mine) for _ in rows]
-        columns: dict[str, Any] = {TAG: pa.array(tags, pa.int32())}
-        for number, given_input in enumerate(bench.program.inputs):
-            values = [row if other == number else None for other, rows in enumerate(mine) for row in rows]
-            columns[f"{TAG}{number}"] = pa.array(values, pa.struct(list(given_input.schema)))
-        made.append(pa.table(columns))
-    return made
+def _frame(bench: Any, views: Sequence[View], clicks: Sequence[Click]) -> list[pa.Table]:
+    frame: list[pa.Table] = bench.tagged(_named(VIEWS, views), _named(CLICKS, clicks))
+    return frame
 
 
 def _batch(bench: Any, views: Sequence[View] = (), clicks: Sequence[Click] = (), **options: Any) -> Any:
@@ -290,13 +278,7 @@ def test_any_two_streams_give_what_the_model_says(
         bench.disturb(event, slot, seed + number, KEYS)
         wanted = model.batch(viewed, done, flush=flush)
         frame = _frame(bench, viewed, done)
-        if event == "crash":
-            bench.driver.crash = engine.Crash(point="before manifest commit")
-            with pytest.raises(engine.Crashed):
-                bench.run(frame, number, flush=flush)
-            bench.restart()
-            bench.driver.run_tasks = engine.scrambled(seed + number)
-        bench.run(frame, number, flush=flush)
+        bench.survived(frame, number, seed + number, flush=flush)
         assert _results(bench, number) == wanted
     assert bench.state() == {}
     assert not bench.counted()
@@ -470,6 +452,8 @@ def test_a_join_in_a_job() -> None:
         "  │     └─ output 'again' -> memory",
         "  └─ right side, shuffle by user, page -> component 2: IntervalJoin 'again' (inner join with right rows up to "
         "0:01:00 before or after) (drawn above)",
+        "component 1: join0, rigid, stateful, by user; allowed moves: disruptive, by reference",
+        "component 2: again, rigid, stateful, by page, user; allowed moves: disruptive, by reference",
     ]
 
 

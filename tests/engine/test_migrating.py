@@ -6,6 +6,7 @@ import datetime as dt
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from hypothesis import strategies as st
 import headgate as hg
 from headgate import control
 from headgate.control import Entry
-from headgate.engine import windowed
+from headgate.engine import migrating, windowed
 from headgate.engine.orders import SlotReport
 from headgate.engine.program import Input, Pair, Program, Step, ToOperator, ToOutput
+from headgate.engine.query import Query
 from headgate.engine.splitting import Splitting
 from headgate.errors import JobError
 from headgate.operators import Aggregation, Compute, Consolidate, WindowedAggregation
@@ -92,6 +94,8 @@ SIZES = st.sampled_from([(10, 10), (20, 10), (30, 10), (40, 5), (5, 10)])
 WAYS = st.sampled_from(
     [
         ("split", "auto"),
+        ("split", "instant"),
+        ("split", "instant"),
         ("split", "copy"),
         ("split", "smooth"),
         ("split", "manifest"),
@@ -166,7 +170,7 @@ ALL = [(key, 0) for key in KEYS]
 
 
 def test_an_instant_move_leaves_state_behind_until_its_slices_close(engine: Any, tmp_path: Path) -> None:
-    bench = engine.Bench(tmp_path, _halves(20, 10, split=True))
+    bench = engine.Bench(tmp_path, _halves(20, 10, split=True), options={"migration": "instant"})
     bench.batch(_rows(ALL, 0))
     _moved_everything(bench)
     bench.batch(_rows(ALL, 2))
@@ -185,6 +189,39 @@ def test_an_instant_move_leaves_state_behind_until_its_slices_close(engine: Any,
     assert over["details"]["copied_bytes"] == 0
     assert over["details"]["completion_batches"] == 3
     assert over["details"]["most_rows_left_behind"] > 0
+
+
+def test_groups_that_move_again_and_again_leave_no_more_than_a_part_per_slot_key_and_open_slice(
+    engine: Any, tmp_path: Path
+) -> None:
+    """Slices of 10, a row of every key every 2, and all groups one slot on before each batch:
+
+    slice   |0        |10       |20       |30
+    slot     0 1 2 0 1 2 0 1 2 0 1 2 0 1 2 0      where the groups are
+    """
+    program = _halves(20, 10, split=True)
+    still = engine.Bench(tmp_path / "still", program, slots=1)
+    bench = engine.Bench(tmp_path / "moving", program, options={"migration": "instant"})
+    most, behind = 0, []
+    for number in range(24):
+        bench.change(partial(bench._moved, to=number % 3, groups=range(8)))
+        at = 2 * number
+        assert bench.batch(_rows(ALL, at)) == still.batch(_rows(ALL, at))
+        # The watermark is that of the batch before: slices from there on are open.
+        slices = (at - (0 if bench.last.watermark is None else bench.last.watermark) // 10 * 10) // 10 + 1
+        behind.append(bench.told[-1]["left_behind_rows"])
+        assert behind[-1] < 3 * len(KEYS) * slices
+        assert bench.told[-1]["migrations"] <= 5 * slices, "those of closed slices are over, although others go on"
+        most = max(most, behind[-1])
+    assert most >= 2 * len(KEYS), "a part in each of the other slots: the key expansion is there"
+    assert max(behind[12:]) <= max(behind[:12]), "and it does not grow"
+    for at in (48, 62, 63):
+        assert bench.batch(_rows(ALL, at)) == still.batch(_rows(ALL, at))
+    assert bench.told[-1]["left_behind_rows"] == 0, "the slices that were open have closed"
+    assert bench.told[-1]["migrations"] == 0
+    over = _journal(bench, "migrated")
+    assert sum(entry["details"]["groups"] for entry in over) == 8 * 23
+    assert max(entry["details"]["most_rows_left_behind"] for entry in over) == most
 
 
 def test_a_smooth_move_sends_rows_of_both_kinds_of_windows_to_both_slots(engine: Any, tmp_path: Path) -> None:
@@ -209,6 +246,72 @@ def test_a_smooth_move_sends_rows_of_both_kinds_of_windows_to_both_slots(engine:
     assert {entry["details"]["way"] for entry in over} == {"smooth"}
 
 
+def _ticking(bench: Any) -> None:
+    """Every look at the clock takes a second: two a batch, for its plan and when its tasks are over."""
+
+    def clock() -> float:
+        bench.seconds += 1
+        return float(bench.seconds)
+
+    bench.driver.clock = clock
+
+
+def test_a_move_that_ends_in_its_batch_takes_until_its_tasks_are_over(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _whole(20, 10), options={"migration": "copy"})
+    _ticking(bench)
+    bench.batch(_rows(ALL, 0))
+    _moved_everything(bench)
+    bench.batch(_rows(ALL, 1))
+    (over,) = _journal(bench, "migrated")  # the query may end here
+    assert over["batch"] == 1
+    assert over["details"]["completion_seconds"] == 1
+    assert 1 > over["details"]["pause_seconds"] > 0
+    assert "over after 1 batch (1.0 s)" in over["reason"]
+
+
+@pytest.mark.parametrize(("form", "way", "batches"), [("split", "instant", 3), ("whole", "smooth", 5)])
+def test_a_longer_move_takes_from_its_plan_to_the_tasks_that_let_go_of_the_last_slice(
+    engine: Any, tmp_path: Path, form: str, way: str, batches: int
+) -> None:
+    program = _whole(20, 10) if form == "whole" else _halves(20, 10, split=True)
+    bench = engine.Bench(tmp_path, program, options={"migration": way})
+    _ticking(bench)
+    bench.batch(_rows(ALL, 0))
+    _moved_everything(bench)
+    for at in (2, 12, 50, 51, 52):
+        bench.batch(_rows(ALL, at))
+        if at == 12:
+            bench.restart()
+            _ticking(bench)
+    (over,) = _journal(bench, "migrated")
+    assert over["details"]["way"] == way
+    assert over["details"]["completion_batches"] == batches
+    assert over["details"]["completion_seconds"] == 2 * batches - 1
+    assert over["batch"] == batches
+
+
+@pytest.mark.parametrize("point", ["after manifest commit", "during sink write", "after sink write"])
+def test_the_end_of_a_move_is_told_once_whatever_happens_after_the_commit(
+    engine: Any, tmp_path: Path, point: str
+) -> None:
+    bench = engine.Bench(tmp_path, _whole(20, 10), options={"migration": "copy"})
+    _ticking(bench)
+    bench.batch(_rows(ALL, 0))
+    bench.batch(_rows(ALL, 30))
+    _moved_everything(bench)
+    bench.driver.crash = engine.Crash(point=point)
+    with pytest.raises(engine.Crashed):
+        bench.batch(_rows(ALL, 31))
+    assert bench.last.batch == 2
+    bench.restart()
+    bench.batch(_rows(ALL, 31), number=2)
+    (over,) = _journal(bench, "migrated")
+    bench.restart()
+    bench.batch(_rows(ALL, 31), number=2)
+    bench.batch(_rows(ALL, 32))
+    assert _journal(bench, "migrated") == [over]
+
+
 def test_copying_windows_pauses_and_writes(engine: Any, tmp_path: Path) -> None:
     bench = engine.Bench(tmp_path, _whole(20, 10), options={"migration": "copy"})
     bench.batch(_rows(ALL, 0))
@@ -229,7 +332,120 @@ def test_a_rigid_component_moves_by_reference_and_says_why(engine: Any, tmp_path
     bench.batch(_rows(ALL, 1))
     told = _journal(bench, "migration")
     assert {entry["details"]["way"] for entry in told} == {"manifest"}
-    assert "rigid: windows needs all of a key in one slot" in told[0]["reason"]
+    assert "not instant: rigid: windows needs all of a key in one place" in told[0]["reason"]
+
+
+def _counting(**how: Any) -> Program:
+    """A running aggregate: state without an end."""
+    operator = Aggregation("running", SCHEMA, ("k",), {"n": hg.count()})
+    return Program(
+        name="running",
+        inputs=(Input("in", SCHEMA, (ToOperator(0),)),),
+        steps=(Step(operator, 1, (ToOutput("out"),)),),
+        outputs={"out": operator.output_schema},
+        groups=8,
+        event_time="at",
+    )
+
+
+def _eager() -> Program:
+    """A compute whose partials also go to an output: nobody merges these."""
+    halves = _halves(20, 10, split=True)
+    compute = halves.steps[0]
+    steps = (replace(compute, branches=(ToOperator(1), ToOutput("parts"))), halves.steps[1])
+    return replace(halves, steps=steps, outputs={**halves.outputs, "parts": compute.operator.output_schema})
+
+
+RIGID = "rigid: windows needs all of a key in one place"
+OPERATOR = "its rows come from another operator, and may be of any time"
+
+
+@pytest.mark.parametrize(
+    ("program", "operator", "prices", "refused"),
+    [
+        pytest.param(_halves(20, 10, split=True), 0, "instant copy smooth manifest", {}, id="flexible, stateful"),
+        pytest.param(
+            _eager(), 0, "copy smooth manifest", {"instant": "no consolidate merges what compute sends"},
+            id="flexible, stateful, and its partials go elsewhere too",
+        ),
+        pytest.param(
+            _halves(20, 10, split=True), 1, "copy manifest",
+            {"instant": "what it has buffered lies in the store, and is not sent again", "smooth": OPERATOR},
+            id="rigid, stateless: a consolidate, whose buffer is in our store",
+        ),
+        pytest.param(
+            _halves(20, 10, split=False), 0, "copy manifest", {"instant": RIGID, "smooth": OPERATOR},
+            id="rigid, stateful: a compute with its consolidate",
+        ),
+        pytest.param(_whole(20, 10), 0, "copy smooth manifest", {"instant": RIGID}, id="rigid, stateful, windowed"),
+        pytest.param(
+            _counting(), 0, "copy manifest",
+            {
+                "instant": "rigid: running needs all of a key in one place",
+                "smooth": "the state of running does not end with a window",
+            },
+            id="rigid, stateful, state without an end",
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("wished", ["auto", "instant", "smooth", "copy", "manifest"])
+def test_the_table_of_section_5_in_a_running_query(
+    engine: Any, tmp_path: Path, program: Program, operator: int, prices: str, refused: dict[str, str], wished: str
+) -> None:
+    """Flexible and stateless, maps alone, is a stage without slots here: nothing of it is ever placed."""
+    bench = engine.Bench(tmp_path / "moving", program, options={"migration": wished})
+    still = engine.Bench(tmp_path / "still", program, slots=1)
+    for at in (0, 7, 12, 25, 40, 70, 71, 72):
+        if at == 12:
+            _moved_everything(bench, operator)
+        assert bench.batch(_rows(ALL, at)) == still.batch(_rows(ALL, at))
+    told = [
+        entry for entry in _journal(bench, "migration") if entry["operator"] == program.steps[operator].operator.name
+    ]
+    assert len(told) == 1
+    details = told[0]["details"]
+    assert set(details["prices"]) == set(prices.split())
+    assert details["refused"] == refused
+    taken = "manifest" if wished == "auto" or wished in refused else wished
+    assert details["way"] == taken
+    wanted = {"auto": "by reference: state changes owner in a store that all slots read; 0 s of CPU"}.get(
+        wished, f"{wished} was asked for, and cannot be" if wished in refused else "asked for"
+    )
+    assert wanted in told[0]["reason"]
+    assert all(f"{why}" in told[0]["reason"] for why in refused.values())
+    over = [entry for entry in _journal(bench, "migrated") if entry["operator"] == told[0]["operator"]]
+    assert [entry["details"]["way"] for entry in over] == [taken]
+
+
+def test_a_store_that_is_far_away_makes_instant_moves_the_cheapest(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _halves(20, 10, split=True))
+    bench.driver.migrations.remote = True
+    bench.batch(_rows(ALL, 0))
+    _moved_everything(bench)
+    bench.batch(_rows(ALL, 2))
+    (told,) = _journal(bench, "migration")
+    prices = {way: price["cpu_seconds"] for way, price in told["details"]["prices"].items()}
+    assert prices["manifest"] == pytest.approx(told["details"]["state_bytes"] * migrating.FETCH_SECONDS)
+    cheapest = min(prices, key=lambda way: prices[way])
+    assert told["details"]["way"] == cheapest
+    assert prices["instant"] < prices["manifest"]
+
+
+def test_a_batch_that_runs_again_moves_its_groups_in_the_way_that_was_planned(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _halves(20, 10, split=True), options={"migration": "instant"})
+    bench.batch(_rows(ALL, 0))
+    _moved_everything(bench)
+    bench.driver.crash = engine.Crash(point="before manifest commit")
+    with pytest.raises(engine.Crashed):
+        bench.batch(_rows(ALL, 2))
+    bench.restart(migration="manifest")
+    bench.batch(_rows(ALL, 2))
+    assert bench.told[-1]["left_behind_rows"] > 0
+    assert [one.way for one in bench.driver.migrations.underway] == ["instant"]
+    _moved_everything(bench)
+    bench.batch(_rows(ALL, 3))
+    assert bench.told[-1]["left_behind_rows"] == 0, "what moves by reference takes along what was left behind"
+    assert [entry["details"]["way"] for entry in _journal(bench, "migrated")] == ["instant", "manifest"]
 
 
 def test_consolidates_of_consolidates(engine: Any, tmp_path: Path) -> None:
@@ -294,6 +510,101 @@ def test_taking_apart_and_putting_together_loses_and_doubles_nothing(
         assert moving.batch(rows[:half], rows[half:], flush=flush) == still.batch(rows[:half], rows[half:], flush=flush)
 
 
+def _by_hand(bench: Any, way: Any) -> None:
+    bench.driver.arrange(lambda program: (way(program, program.pairs[0]), Entry(0, "fused", "by hand")))
+
+
+@pytest.mark.parametrize("auto", [True, False])
+def test_what_was_taken_apart_stays_apart_when_the_query_is_started_again(
+    engine: Any, tmp_path: Path, auto: bool
+) -> None:
+    bench = engine.Bench(tmp_path, _pair(20, 10, auto=auto))
+    bench.batch(_rows(ALL, 0))
+    _by_hand(bench, Program.taken_apart)
+    bench.batch(_rows(ALL, 3))
+    placed = bench.last.assignment.groups.tolist()
+    bench.restart()
+    assert bench.driver.program.components == (0, 1)
+    bench.batch(_rows(ALL, 6))
+    assert bench.last.assignment.groups.tolist() == placed, "nothing moves"
+    bench.batch(_rows(ALL, 9))
+    again = [entry["reason"] for entry in _journal(bench, "fused") if "still" in entry["reason"]]
+    assert again == ["still taken apart, as it was before the query was started again"]
+    _by_hand(bench, Program.put_together)
+    bench.batch(_rows(ALL, 12))
+    bench.restart()
+    assert bench.driver.program.components == (0, 0)
+
+
+def test_what_a_job_newly_wants_is_more_than_what_was_done_by_hand(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _pair(20, 10, auto=False))
+    _by_hand(bench, Program.taken_apart)
+    bench.batch(_rows(ALL, 0))
+    bench.program, bench.identity = _pair(20, 10, auto=True), "auto now"
+    bench.restart()
+    assert bench.driver.program.components == (0, 0), "the job says auto now, and starts as auto does"
+    bench.program, bench.identity = _pair(20, 10, auto=False).arranged((0, 1)), "apart now"
+    bench.batch(_rows(ALL, 3))
+    bench.restart()
+    assert bench.driver.program.components == (0, 1)
+
+
+def test_a_decision_that_was_planned_before_a_crash_holds_after_it(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _pair(20, 10))
+    bench.batch(_rows(ALL, 0))
+    _by_hand(bench, Program.taken_apart)
+    bench.driver.crash = engine.Crash(point="after plan write")
+    with pytest.raises(engine.Crashed):
+        bench.batch(_rows(ALL, 3))
+    bench.restart()
+    assert bench.driver.program.components == (0, 1)
+    bench.batch(_rows(ALL, 3))
+    bench.batch(_rows(ALL, 6))
+    assert bench.driver.program.components == (0, 1)
+
+
+def test_a_compute_is_not_put_together_with_what_waits_for_others_that_it_feeds(engine: Any, tmp_path: Path) -> None:
+    halves = _pair(20, 10, auto=False)
+    compute, windows = halves.steps
+    between, other = (
+        replace(windows, operator=Consolidate(name, SCHEMA, ("k",), AGGREGATES, _slicing(20, 10), "at"))
+        for name in ("between", "other")
+    )
+    last = Aggregation("last", windows.operator.output_schema, ("k",), {"n": hg.count()})
+    program = replace(
+        halves,
+        steps=(
+            replace(compute, branches=(ToOperator(1), ToOperator(2))),
+            replace(between, branches=(ToOperator(3),)),
+            other,
+            Step(last, 1, ()),
+        ),
+        pairs=(Pair(0, 1), Pair(0, 2)),
+    ).arranged((0, 1, 2, 2))
+    query = Query(hg.Job("circle"), engine.Bench(tmp_path, program).driver)
+    with pytest.raises(JobError, match=r"^operator 'compute' cannot change its component: rows would leave the comp"):
+        query.combine("other")
+    query.combine("between")
+
+
+def test_a_compute_that_others_of_its_component_feed_leaves_with_all_that_it_feeds(engine: Any, tmp_path: Path) -> None:
+    halves = _pair(20, 10, auto=False)
+    per_key = Aggregation("running", SCHEMA, ("k",), {"v": hg.count(), "at": hg.max("at")})
+    compute = replace(halves.steps[0], branches=(ToOperator(2),), component=0)
+    program = replace(
+        halves,
+        steps=(Step(per_key, 1, (ToOperator(1),), component=0), compute, replace(halves.steps[1], component=0)),
+        pairs=(Pair(1, 2),),
+    )
+    assert program.taken_apart(program.pairs[0]) == (0, 1, 2)
+    still = engine.Bench(tmp_path / "still", program, slots=1)
+    bench = engine.Bench(tmp_path / "apart", program)
+    _by_hand(bench, Program.taken_apart)
+    for at in (0, 12, 30, 60):
+        assert bench.batch(_rows(ALL, at)) == still.batch(_rows(ALL, at))
+    assert bench.driver.program.depth == 3
+
+
 def test_a_pair_whose_moves_pause_too_long_is_taken_apart(engine: Any, tmp_path: Path) -> None:
     bench = engine.Bench(tmp_path, _pair(20, 10), options={"migration": "copy", "max_pause_seconds": 1e-9})
     assert bench.driver.program.depth == 1
@@ -324,6 +635,9 @@ def test_a_pair_that_does_not_move_is_put_together(engine: Any, tmp_path: Path) 
     assert bench.driver.program.depth == 1
     (told,) = [entry for entry in _journal(bench, "fused") if entry["reason"].startswith("combined costs")]
     assert told["details"]["costs"]["combined"] < told["details"]["costs"]["split"]
+    verdict = bench.told[-1]["verdicts"]["windows"]
+    assert (verdict["now"], set(verdict["costs"])) == ("combined", {"split", "combined"})
+    assert verdict["reason"].startswith("combined costs")
 
 
 def test_a_smooth_move_is_not_for_operators_that_hand_rows_on_in_their_task(engine: Any, tmp_path: Path) -> None:

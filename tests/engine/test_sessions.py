@@ -227,13 +227,7 @@ def test_any_stream_gives_what_the_model_says(
         bench.disturb(event, slot, seed + number, KEYS)
         wanted = model.batch(rows, flush=flush)
         frame = bench.frame(_rows(*rows[::2]), _rows(*rows[1::2]))
-        if event == "crash":
-            bench.driver.crash = engine.Crash(point="before manifest commit")
-            with pytest.raises(engine.Crashed):
-                bench.run(frame, number, flush=flush)
-            bench.restart()
-            bench.driver.run_tasks = engine.scrambled(seed + number)
-        bench.run(frame, number, flush=flush)
+        bench.survived(frame, number, seed + number, flush=flush)
         assert _results(bench, number) == wanted
     assert bench.state() == {}
     assert not bench.counted()
@@ -298,7 +292,8 @@ def test_what_sessions_are_refused() -> None:
     with pytest.raises(JobError) as refused:
         _source(event_time="at").key_by("k").window(Sessions("1 minute"), lateness="2 minutes")
     assert str(refused.value) == (
-        "every, offset and lateness must be left out beside Sessions, which has its own, got {'lateness': '2 minutes'}"
+        "every, offset, lateness and spans must be left out beside Sessions, which has its own, got "
+        "{'lateness': '2 minutes'}"
     )
     with pytest.raises(JobError, match="the gap of sessions must be longer than zero"):
         _source(event_time="at").key_by("k").session(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from headgate.engine.orders import RouteReport, SlotReport, nothing
 from headgate.engine.program import Input, Program, Step, ToOperator, ToOutput
 from headgate.engine.sharing import SharingWatch
 from headgate.errors import InputError
-from headgate.operators import WindowedAggregation
+from headgate.operators import Aggregation, WindowedAggregation
 from headgate.windows import Slicing, Spans, place_in_windows, window, with_helpers
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.int64()), ("until", pa.int64())])
@@ -25,12 +26,18 @@ KEYS = ["ann", "bob", "cid", "dan"]
 
 
 def _program(
-    *lengths: int, every: int, per_window: bool = False, decides: bool = False, lateness: int = 0, **how: Any
+    *lengths: int,
+    every: int,
+    per_window: bool = False,
+    decides: bool = False,
+    lateness: int = 0,
+    share: bool = True,
+    **how: Any,
 ) -> Program:
     micros = [dt.timedelta(microseconds=length) for length in lengths]
     kind = window(*micros, every=dt.timedelta(microseconds=every), lateness=dt.timedelta(microseconds=lateness))
-    slicing = with_helpers(Slicing.of(kind))
-    operator = WindowedAggregation("windows", SCHEMA, ("k",), AGGREGATES, slicing, "at", **how)
+    slicing = with_helpers(Slicing.of(kind)) if share else Slicing.of(kind)
+    operator = WindowedAggregation("windows", SCHEMA, ("k",), AGGREGATES, slicing, "at", share, **how)
     step = Step(
         operator, 1, (ToOutput("out"),), combine_early=True, lateness_micros=lateness, per_window=per_window,
         decides_sharing=decides,
@@ -141,7 +148,104 @@ def test_the_cost_model_changes_the_way_and_back() -> None:
     alone, told = _observed(watch, program, alone, 20, rows=1000, seconds=1e-3, merged=3000, merge_seconds=3e-3)
     assert alone == frozenset({0})
     assert "most keys have few rows in a slice" in told[0].reason
+    assert (told[0].kind, told[0].details["now"]) == ("shared", "per window")
+    assert told[0].details["costs"] == pytest.approx({"shared": 8e-3, "per window": 4e-3})
     # Rows have become slow: twice the row costs more than once and the merges.
     alone, told = _observed(watch, program, alone, 45, rows=1000, seconds=20e-3, merged=0, merge_seconds=0.0)
     assert alone == frozenset()
     assert "takes less than every row 2 times" in told[0].reason
+    # Merges have become so much slower that computing windows one by one would save a little, but too little.
+    alone, told = _observed(watch, program, alone, 65, rows=1000, seconds=1e-3, merged=1000, merge_seconds=1.05e-3)
+    assert (alone, told) == (frozenset(), [])
+    verdict = watch.verdicts["windows"]
+    assert verdict["now"] == "shared"
+    assert verdict["costs"] == pytest.approx({"shared": 2.05e-3, "per window": 2e-3})
+    assert verdict["reason"] == "per window would save 2% of 0.00205 s: not worth the change"
+
+
+def test_windows_that_were_computed_one_by_one_still_are_when_the_query_is_started_again(
+    engine: Any, tmp_path: Path
+) -> None:
+    bench = engine.Bench(tmp_path, _program(20, every=10, decides=True))
+    bench.batch(_rows([("ann", 0, 0)], 0))
+    bench.driver.per_window = frozenset({0})
+    bench.batch(_rows([("ann", 1, 0)], 0))
+    bench.restart()
+    assert bench.driver.per_window == frozenset({0})
+    bench.batch(_rows([("ann", 2, 0)], 0))
+    told = [entry["reason"] for entry in bench.driver.checkpoint.journal()]
+    assert told == ["still computed per window, as it was before the query was started again"]
+    bench.program, bench.identity = _program(20, every=10), "shared now"
+    bench.restart()
+    assert bench.driver.per_window == frozenset(), "a job that says how wins"
+
+
+@pytest.mark.parametrize("components", [(0, 0), (0, 1)])
+def test_windows_behind_another_operator_are_judged_by_the_rows_it_sends(
+    engine: Any, tmp_path: Path, components: tuple[int, int]
+) -> None:
+    alone = _program(20, every=10, decides=True)
+    running = Aggregation("running", SCHEMA, ("k",), {"v": hg.count(), "at": hg.max("at")})
+    windows = WindowedAggregation(
+        "windows", running.output_schema, ("k",), {"n": hg.count()}, Slicing.of(window(dt.timedelta(microseconds=20))),
+        "at",
+    )  # fmt: skip
+    steps = (
+        Step(running, 1, (ToOperator(1),)),
+        Step(windows, 2, (ToOutput("out"),), combine_early=True, decides_sharing=True),
+    )
+    program = replace(alone, steps=steps, outputs={"out": windows.output_schema}).arranged(components)
+    bench = engine.Bench(tmp_path, program)
+    for number in range(4):
+        assert bench.batch(_rows([(key, 0, 0) for key in KEYS], 10 * number))
+    # The watermark comes a batch later: it is 0, 10, 20 in batches 1 to 3, which end the first period.
+    verdict = bench.told[-1]["verdicts"]["windows"]
+    assert verdict["rows"] == 16
+    assert verdict["now"] in ("shared", "per window")
+    assert all(seconds > 0 for seconds in verdict["costs"].values()), "both ways were measured"
+
+
+SHARED: dict[str, Any] = {}
+ALONE = {"share": False}
+APART = {"share": False, "per_window": True}
+
+
+@settings(max_examples=15)
+@given(
+    turns=TURNS,
+    ways=st.lists(st.sampled_from([SHARED, ALONE, APART]), min_size=14, max_size=14),
+    migration=st.sampled_from(["auto", "copy"]),
+)
+def test_how_windows_share_may_change_between_two_starts_in_the_middle_of_windows(
+    engine: Any, tmp_path_factory: pytest.TempPathFactory, turns: Any, ways: list[dict[str, Any]], migration: str
+) -> None:
+    # Windows of 64 every 4 have helpers of 8, 16 and 32, and all are open when the next start knows them no more.
+    still = engine.Bench(tmp_path_factory.mktemp("still"), _program(64, every=4, share=False))
+    bench = engine.Bench(tmp_path_factory.mktemp("changing"), _program(64, every=4), options={"migration": migration})
+    assert len(bench.program.steps[0].operator.slicing.hops) > 1
+    for number, (drawn, event, slot) in enumerate([*turns, ([], "", 0)]):
+        rows = _rows(drawn, 9 * number)
+        bench.program, bench.identity = _program(64, every=4, **ways[number]), f"program {number} {ways[number]}"
+        bench.restart()
+        bench.disturb(event if event == "move" else "", slot, number)
+        flush = number == len(turns)
+        assert bench.batch(rows, flush=flush) == still.batch(rows, flush=flush)
+
+
+def test_a_checkpoint_takes_windows_that_share_otherwise() -> None:
+    operators = [_program(64, every=4, **how).steps[0].operator for how in (SHARED, ALONE, APART)]
+    assert len({operator.windows for operator in operators if isinstance(operator, WindowedAggregation)}) == 1
+
+
+def test_late_rows_are_in_windows_that_were_partly_made_before_lateness_was_asked_for(
+    engine: Any, tmp_path: Path
+) -> None:
+    bench = engine.Bench(tmp_path, _program(64, every=4))
+    bench.batch(_rows([("ann", 0, 0)], 0))
+    bench.batch(_rows([("ann", 0, 0)], 33))  # the watermark of the next batch closes helpers up to 32
+    bench.batch(_rows([("ann", 0, 0)], 34))
+    bench.program, bench.identity = _program(64, every=4, lateness=40), "late"
+    bench.restart()
+    bench.batch([{"k": "ann", "v": 0, "at": 1, "until": 1}])
+    out = bench.batch([], flush=True)["out"]
+    assert {row["n"] for row in out if row["window_start"] == dt.datetime(1970, 1, 1, tzinfo=dt.UTC)} == {4}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import headgate as hg
 from headgate.engine import windowed
 from headgate.engine.program import Input, Mapped, Program, Step, ToOperator, ToOutput
-from headgate.operators import WindowedAggregation
+from headgate.operators import Aggregation, WindowedAggregation
 from headgate.windows import Slicing, window, with_helpers
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.int64())])
@@ -214,7 +214,7 @@ def test_the_windows_of_an_operator_in_words() -> None:
 TURNS = st.lists(
     st.tuples(
         st.lists(st.tuples(st.sampled_from(KEYS), st.integers(-5, 5), st.integers(-30, 30)), max_size=8),
-        st.sampled_from(["", "", "move", "resize", "restart", "pin"]),
+        st.sampled_from(["", "", "move", "resize", "restart", "crash"]),
         st.integers(0, 3),
     ),
     min_size=1,
@@ -266,6 +266,66 @@ def test_any_stream_gives_what_the_model_says(
             flush = number == len(turns)
             bench.disturb(event, slot, seed + number)
             wanted = model.batch(rows, flush=flush)
-            bench.run(bench.frame(_rows(rows[::2]), _rows(rows[1::2])), number, flush=flush)
+            frame = bench.frame(_rows(rows[::2]), _rows(rows[1::2]))
+            bench.survived(frame, number, seed + number, flush=flush)
             assert _results(bench, number) == wanted
         assert not bench.counted()
+
+
+def _of_first_times(share: bool) -> Program:
+    """Windows over the results of a running aggregate, whose time is that of a key's first row: as old as you like."""
+    schema = pa.schema([("k", pa.string()), ("at", pa.int64())])
+    first = Aggregation("first", schema, ("k",), {"at": hg.min("at")})
+    lengths = (dt.timedelta(microseconds=each) for each in (10, 60))
+    slicing = Slicing.of(window(*lengths))
+    windows = WindowedAggregation("windows", first.output_schema, ("k",), {"n": hg.count()}, slicing, "at", share=share)
+    return Program(
+        name="first times",
+        inputs=(Input("in", schema, (ToOperator(0),)),),
+        steps=(
+            Step(first, 1, (ToOperator(1),), combine_early=True),
+            Step(windows, 2, (ToOutput("out"),), combine_early=True),
+        ),
+        outputs={"out": windows.output_schema},
+        groups=8,
+        event_time="at",
+    )
+
+
+#              0         10        20        30        40        50        60
+# rows of b     x                            x
+# its result    x <--------------------------'       of time 2, when [0, 10) is over and [0, 60) is not
+def test_a_result_that_comes_for_a_window_that_is_over_counts_in_longer_ones(engine: Any, tmp_path: Path) -> None:
+    for share in (True, False):
+        bench = engine.Bench(tmp_path / str(share), _of_first_times(share), slots=1)
+        made = []
+        turns = [[("a", 1), ("b", 2)], [("c", 21)], [("e", 23)], [("b", 31)], [("e", 61)], [("d", 81)], [("d", 99)]]
+        for rows in turns:
+            made += bench.batch([{"k": key, "at": at} for key, at in rows])["out"]
+        found = {(row["k"], row["window_end"].microsecond): row["n"] for row in made}
+        short = {("a", 10): 1, ("b", 10): 1, ("c", 30): 1, ("e", 30): 2}
+        assert found == {**short, ("a", 60): 1, ("b", 60): 2, ("c", 60): 1, ("e", 60): 2}, share
+
+
+@settings(max_examples=20)
+@given(
+    turns=st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_size=5),
+            st.sampled_from(["", "", "move", "resize", "restart"]),
+            st.integers(0, 2),
+        ),
+        min_size=1,
+        max_size=14,
+    )
+)
+def test_results_of_any_time_count_alike_wherever_they_are_and_whatever_windows_are_made_of(
+    engine: Any, tmp_path_factory: pytest.TempPathFactory, turns: Any
+) -> None:
+    slices = engine.Bench(tmp_path_factory.mktemp("slices"), _of_first_times(share=False), slots=1)
+    shared = engine.Bench(tmp_path_factory.mktemp("shared"), _of_first_times(share=True))
+    for number, (drawn, event, slot) in enumerate([*turns, ([], "", 0)]):
+        shared.disturb(event, slot, number)
+        rows = [{"k": key, "at": 10 * number + ahead} for key, ahead in drawn]
+        flush = number == len(turns)
+        assert shared.batch(rows, flush=flush) == slices.batch(rows, flush=flush)

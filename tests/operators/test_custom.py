@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from headgate.errors import InputError, UserFunctionError
 from headgate.operators import Aggregation, Pickled, aggregate
 from headgate.operators.laws import same
+from headgate.routing import key_hash
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64()), ("w", pa.float64()), ("m", pa.map_(pa.string(), pa.int64()))])
 
@@ -310,3 +311,28 @@ def test_results_are_compared_with_a_tolerance() -> None:
     assert not same([1.0], [1.1], 1e-9)
     assert not same(1.0, None, 1e-9)
     assert not same({"a": 1}, {"b": 1}, 1e-9)
+
+
+def test_maps_in_the_state_are_dicts_however_many_states_are_merged() -> None:
+    """A merge sees what an update returned, what was saved, and what a merge before it returned: all in one form."""
+
+    def counted(state: dict[str, Any], pages: pa.Array) -> dict[str, Any]:
+        seen = dict(state["seen"])
+        for page in pages.to_pylist():
+            seen[page] = seen.get(page, 0) + 1
+        return {"seen": dict(sorted(seen.items()))}
+
+    def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+        pages = sorted({*one["seen"], *other["seen"]})
+        return {"seen": {page: one["seen"].get(page, 0) + other["seen"].get(page, 0) for page in pages}}
+
+    seen = aggregate(
+        "page", state={"seen": pa.map_(pa.string(), pa.int64())}, zero={"seen": {}}, update=counted, merge=merged,
+        finish=lambda state: sum(state["seen"].values()), result="long",
+    )  # fmt: skip
+    visited = pa.table({"user": ["a"] * 5, "page": ["x", "y", "x", "z", "x"]})
+    visits = Aggregation("visits", visited.schema, ("user",), {"n": seen})
+    hashes = key_hash(visited["user"])
+    parts = [visits.early(visited.slice(at, 1), hashes[at : at + 1]) for at in range(5)]
+    together, _ = visits.combine(pa.concat_tables([part for part, _ in parts]), np.concatenate([h for _, h in parts]))
+    assert visits.finished(together).to_pylist() == [{"user": "a", "n": 5}]

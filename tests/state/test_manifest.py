@@ -37,7 +37,8 @@ MANIFEST = Manifest(
     progress={"rows": 4, "nested": {"list": [1, 2.5, None, "ü"]}},
 )
 PLAN = BatchPlan(
-    13, ASSIGNMENT, None, 7, (np.array([5]),), "copy", (Handover(0, 3, 1, 99),), (0, 0), (1,), ({"kind": "move"},)
+    13, ASSIGNMENT, None, 7, (np.array([5]),), "copy", (Handover(0, 3, 1, 99),), (0, 0), (1,), ({"kind": "move"},),
+    wishes={"share 1": "auto"},
 )  # fmt: skip
 
 

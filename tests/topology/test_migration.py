@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headgate.errors import JobError
 from headgate.topology import (
+    Allowed,
     Bounds,
+    Component,
     Edge,
     Kind,
     Layout,
@@ -42,9 +45,14 @@ def simple(window: int | None = 10 * MINUTE, compute: Kind = Kind.COMPUTE) -> To
     return Topology("simple", operators, (Edge("map", "compute", 100), Edge("compute", "consolidate", 10)))
 
 
+def paper(layout: Layout, component: Component) -> tuple[Allowed, ...]:
+    """The paper's table: its slots do not read each other's state."""
+    return allowed(layout, component, shared_store=False)
+
+
 def table(topology: Topology, groups: list[list[str]], operator: str) -> str:
     layout = Layout.of(topology, groups)
-    return " ".join(way.migration.value for way in allowed(layout, layout.component(operator)) if way.allowed)
+    return " ".join(way.migration.value for way in paper(layout, layout.component(operator)) if way.allowed)
 
 
 def keyed(kind: Kind, window: int | None = None) -> Topology:
@@ -96,7 +104,9 @@ def test_reasons_of_the_table() -> None:
         "rigid: consolidate needs all of a key in one place",
         "state can always be moved while nothing runs",
         "the state of compute does not end with a window",
+        "state changes owner in a store that all slots read",
     ]
+    assert paper(layout, layout.components[0])[3].reason == "no slot reads another's state"
     eager = Layout.apart(Topology("j", (Operator("one", Kind.COMPUTE, K),)))
     assert allowed(eager, eager.components[0])[0].reason == "no consolidate merges what one sends"
 
@@ -104,57 +114,81 @@ def test_reasons_of_the_table() -> None:
 SPLIT = Layout.of(simple(), [["map", "compute"], ["consolidate"]])
 WHOLE = Layout.of(simple(), [["map", "compute", "consolidate"]])
 LARGE = Moving(state_bytes=1e9, byte_seconds=1e-8, rows_per_second=1000, row_seconds=1e-5, hop_micros=MINUTE)
+PARTS = Moving(state_bytes=1e9, byte_seconds=1e-8, state_rows=2e7, merge_seconds=3e-7)
 
 
 @pytest.mark.parametrize(
-    ("layout", "moving", "bounds", "way", "reason"),
+    ("layout", "moving", "bounds", "stored", "way", "reason"),
     [
         pytest.param(
-            SPLIT, Moving(state_bytes=1e9, byte_seconds=1e-8), Bounds(max_completion_seconds=60), Migration.INSTANT,
-            "instant: a consolidate downstream merges the parts of a key; 10 s of CPU and a pause of 0 s, against "
-            "disruptive 10 s of CPU and a pause of 10 s, smooth 0 s of CPU and a pause of 0 s",
-            id="instant beats disruptive at the same work",
+            SPLIT, PARTS, None, True, Migration.REFERENCE,
+            "by reference: state changes owner in a store that all slots read; 0 s of CPU and a pause of 0 s, against "
+            "instant 6 s of CPU and a pause of 0 s, disruptive 10 s of CPU and a pause of 10 s, smooth 0 s of CPU and "
+            "a pause of 0 s",
+            id="by reference costs nothing and is over at once",
         ),
         pytest.param(
-            WHOLE, LARGE, Bounds(), Migration.SMOOTH,
-            "smooth: all its state ends with windows; 5.4 s of CPU and a pause of 0 s, against disruptive 10 s of CPU "
-            "and a pause of 10 s; not instant: rigid: consolidate needs all of a key in one place",
-            id="smooth where doubled rows are cheaper than state",
+            SPLIT, replace(PARTS, fetch_seconds=1e-8), Bounds(max_completion_seconds=60), True, Migration.INSTANT,
+            "instant: a consolidate downstream merges the parts of a key; 6 s of CPU and a pause of 0 s, against "
+            "disruptive 10 s of CPU and a pause of 10 s, smooth 0 s of CPU and a pause of 0 s, by reference 10 s of "
+            "CPU and a pause of 0 s; not smooth: its 600 s until it is over are beyond 60 s",
+            id="instant where state has to be fetched",
         ),
         pytest.param(
-            WHOLE, LARGE, Bounds(max_completion_seconds=60), Migration.DISRUPTIVE,
+            SPLIT, PARTS, None, False, Migration.SMOOTH,
+            "smooth: all its state ends with windows; 0 s of CPU and a pause of 0 s, against instant 6 s of CPU and a "
+            "pause of 0 s, disruptive 10 s of CPU and a pause of 10 s; not by reference: no slot reads another's state",
+            id="the paper's slots: windows that do not overlap need no row twice, if there is time",
+        ),
+        pytest.param(
+            SPLIT, PARTS, Bounds(max_completion_seconds=60), False, Migration.INSTANT,
+            "instant: a consolidate downstream merges the parts of a key; 6 s of CPU and a pause of 0 s, against "
+            "disruptive 10 s of CPU and a pause of 10 s, smooth 0 s of CPU and a pause of 0 s; not by reference: no "
+            "slot reads another's state; not smooth: its 600 s until it is over are beyond 60 s",
+            id="the paper's slots: instant where smooth takes too long",
+        ),
+        pytest.param(
+            WHOLE, LARGE, Bounds(max_completion_seconds=60), False, Migration.DISRUPTIVE,
             "disruptive: state can always be moved while nothing runs; 10 s of CPU and a pause of 10 s, against smooth "
-            "5.4 s of CPU and a pause of 0 s; not instant: rigid: consolidate needs all of a key in one place",
-            id="disruptive where smooth takes too long",
+            "5.4 s of CPU and a pause of 0 s; not instant: rigid: consolidate needs all of a key in one place; not by "
+            "reference: no slot reads another's state; not smooth: its 600 s until it is over are beyond 60 s",
+            id="the paper's slots: disruptive where smooth takes too long",
         ),
         pytest.param(
-            WHOLE, LARGE, Bounds(max_pause_seconds=1, max_completion_seconds=60), Migration.SMOOTH,
+            WHOLE, LARGE, Bounds(max_pause_seconds=1, max_completion_seconds=60), False, Migration.SMOOTH,
             "smooth: all its state ends with windows; 5.4 s of CPU and a pause of 0 s, against disruptive 10 s of CPU "
             "and a pause of 10 s; no way is within the bounds, and this one pauses least; not instant: rigid: "
-            "consolidate needs all of a key in one place",
+            "consolidate needs all of a key in one place; not by reference: no slot reads another's state; not "
+            "disruptive: a pause of 10 s is beyond 1 s",
             id="the least pause where nothing is within the bounds",
         ),
         pytest.param(
-            Layout.apart(keyed(Kind.MAP)), Moving(), None, Migration.INSTANT, "instant: it has no state",
+            Layout.apart(keyed(Kind.MAP)), Moving(), None, True, Migration.INSTANT,
+            "instant: it has no state; not disruptive: there is no state to move; not smooth: there is no state to "
+            "move; not by reference: there is no state to move",
             id="nothing to move",
         ),
     ],
 )  # fmt: skip
 def test_the_cheapest_allowed_way(
-    layout: Layout, moving: Moving, bounds: Bounds | None, way: Migration, reason: str
+    layout: Layout, moving: Moving, bounds: Bounds | None, stored: bool, way: Migration, reason: str
 ) -> None:
-    picked = pick(layout, layout.components[0], moving, bounds)
+    picked = pick(layout, layout.components[0], moving, bounds, shared_store=stored)
     assert (picked.migration, picked.reason) == (way, reason)
     assert {one.migration for one in picked.prices} | {one.migration for one in picked.refused} == set(Migration)
 
 
 def test_what_moves_cost() -> None:
-    """7.2 to 7.4: the pause follows the state, completion of smooth the longest window, work is the same."""
+    """7.2 to 7.4: the pause follows the state, completion of smooth the longest window, instant is paid for later."""
     whole = WHOLE.components[0]
-    instant, disruptive, smooth = (price(way, whole, LARGE) for way in Migration)
-    assert [instant.pause_seconds, disruptive.pause_seconds, smooth.pause_seconds] == pytest.approx([0.0, 10.0, 0.0])
-    assert instant.cpu_seconds == disruptive.cpu_seconds
-    assert smooth.completion_seconds == 600
+    instant, disruptive, smooth, reference = (
+        price(way, whole, replace(LARGE, state_rows=2e7, merge_seconds=3e-7)) for way in Migration
+    )
+    assert [one.pause_seconds for one in (instant, disruptive, smooth, reference)] == pytest.approx([0, 10, 0, 0])
+    assert [one.cpu_seconds for one in (instant, disruptive, smooth, reference)] == pytest.approx([6, 10, 5.4, 0])
+    assert [one.completion_seconds for one in (instant, disruptive, smooth, reference)] == pytest.approx(
+        [600, 10, 600, 0]
+    )
     tumbling = price(Migration.SMOOTH, whole, Moving(rows_per_second=1000, row_seconds=1e-5))
     assert tumbling.cpu_seconds == 0, "windows that do not overlap need no row twice"
 
@@ -200,7 +234,7 @@ def test_one_more_slot_is_a_migrate_and_a_repartition() -> None:
     stuck = Layout.apart(keyed(Kind.KEYED))
     change = scale_out(stuck, stuck.components[0], {0}, 1)
     assert change.operations == (RePartition("one", frozenset({0}), frozenset({0, 1})),)
-    assert change.migrations == (Migration.DISRUPTIVE,)
+    assert change.migrations == (Migration.DISRUPTIVE, Migration.REFERENCE)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from headgate.control.controller import MOVES_SHOWN, Controller, Verdict, hot_ke
 from headgate.control.journal import Entry, Kind, from_line, to_line
 from headgate.control.levelling import level_groups
 from headgate.control.policy import Policy
-from headgate.control.scaling import moved, resized
+from headgate.control.scaling import moved, repartitioned, resized
 from headgate.stats.loads import HEAVY_KEYS, Interval, OperatorLoad, Tally, heaviest
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "hot_keys",
     "level_groups",
     "moved",
+    "repartitioned",
     "resized",
     "to_line",
 ]

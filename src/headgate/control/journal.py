@@ -17,7 +17,7 @@ from headgate.errors import InputError
 
 Kind = Literal[
     "plan", "move", "refused", "balanced", "skipped", "slots", "hand", "split", "failed", "stale", "balance", "fused",
-    "migration", "migrated",
+    "shared", "migration", "migrated",
 ]  # fmt: skip
 """What an entry tells of.
 
@@ -30,7 +30,8 @@ slots     the number of slots changed
 hand      somebody moved keys or groups by hand
 split     a key is now spread over all slots, or no longer
 failed    the planner failed; the assignment stays
-fused     operators that had been apart are in the same slots now
+fused     operators that had been apart are in the same slots now, or no longer
+shared    windows of an operator share slices now, or are computed one by one
 stale     a plan came too late: the assignment it was made for is no longer the one in use
 balance   another planner was chosen
 migration key groups begin to move, in which way and why

@@ -6,7 +6,7 @@ moved     keys (by pinning them) and key groups go where somebody says
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -97,6 +97,40 @@ def _vacate(groups: I32, homes: I32, is_open: Bool) -> None:
         count[fewest] += 1
 
 
+def repartitioned(assignment: Assignment, slots: Collection[int], *, operator: int = 0) -> Assignment:
+    """The next version with the key groups of an operator in these slots and no others, evenly to within one.
+
+    No fewer groups could move. Pins of the operator to other slots are dropped: those keys follow their group. Raises
+    ``AssignmentError`` for an operator or a slot that does not exist, a slot that drains, or no slot at all.
+    """
+    if not 0 <= operator < assignment.operators:
+        raise AssignmentError.unknown_operator(operator, assignment.operators)
+    wanted = sorted(set(slots))
+    if not wanted:
+        raise AssignmentError.no_slot(0)
+    for slot in wanted:
+        if not 0 <= slot < assignment.slots:
+            raise AssignmentError.unknown_slot("a repartition", slot, assignment.slots)
+        if slot in assignment.draining:
+            raise AssignmentError.drains(slot)
+    size = assignment.groups_per_operator
+    groups = np.array(assignment.groups)
+    mine = groups[operator * size : (operator + 1) * size]
+    have = np.bincount(mine, minlength=assignment.slots)
+    share, over = divmod(size, len(wanted))
+    # Who has most keeps one more where the groups do not divide evenly.
+    order = sorted(wanted, key=lambda slot: (-have[slot], slot))
+    quota = {slot: share + (at < over) for at, slot in enumerate(order)}
+    homeless = [np.flatnonzero(mine == slot)[quota.get(slot, 0) :] for slot in range(assignment.slots)]
+    free = [np.full(max(0, quota[slot] - have[slot]), slot) for slot in wanted]
+    mine[np.concatenate(homeless)] = np.concatenate(free)
+    pins = assignment.pins
+    keep = (pins.operator != operator) | np.isin(pins.slot, wanted)
+    return assignment.next(
+        groups=frozen_i32(groups), pins=Pins.of(pins.operator[keep], pins.hash[keep], pins.slot[keep])
+    )
+
+
 def moved(
     assignment: Assignment, to: int, *, keys: Iterable[int] = (), groups: Iterable[int] = (), operator: int = 0
 ) -> Assignment:
@@ -111,7 +145,7 @@ def moved(
     if not 0 <= to < assignment.slots:
         raise AssignmentError.unknown_slot("a move by hand", to, assignment.slots)
     if to in assignment.draining:
-        raise AssignmentError(f"slot {to} is draining, so nothing may move there: choose a slot that is not draining")
+        raise AssignmentError.drains(to)
     size = assignment.groups_per_operator
     numbers = np.unique(np.array(list(groups), dtype=np.int64))
     wrong = numbers[(numbers < 0) | (numbers >= size)]

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headgate.engine.fusing import rearranged
+from headgate.engine.migrating import ways_of
 from headgate.engine.program import ToOperator, ToOutput
-from headgate.operators import CountAggregation, IntervalJoin, SessionAggregation, Tagged
+from headgate.engine.running import layout_of
+from headgate.operators import (
+    Compute,
+    CountAggregation,
+    IntervalJoin,
+    SessionAggregation,
+    Tagged,
+    WindowedAggregation,
+)
+from headgate.topology import Score
+from headgate.windows import Hop
 
 if TYPE_CHECKING:
     from headgate.engine.fusing import Fused
@@ -15,9 +30,27 @@ if TYPE_CHECKING:
     from headgate.engine.stream import KeyedNode, Node
 
 
-def drawn(job: Job) -> str:
-    """The whole job, input by input; an operator fed by several is drawn where it is first reached."""
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """What is drawn: a job, its components, and the operators whose windows are computed one by one."""
+
+    job: Job
+    own: Fused
+    per_window: frozenset[int]
+
+
+def drawn(job: Job, components: Sequence[int] | None = None, per_window: frozenset[int] | None = None) -> str:
+    """The whole job, input by input; an operator fed by several is drawn where it is first reached.
+
+    As it was built, or as a query runs it: with the ``components`` of its operators, those of which windows are
+    computed ``per_window``.
+    """
     own = job.components()
+    if components is not None:
+        own = rearranged(own, job._steps, components)
+    if per_window is None:
+        per_window = frozenset(number for number, keyed in enumerate(job._steps) if keyed.per_window)
+    drawing = _Drawing(job, own, per_window)
     depth = max(job._depths(own), default=0)
     shuffles = "1 shuffle" if depth == 1 else f"{depth} shuffles"
     lines = [f"job {job.name!r}: {job.groups} key groups, one Spark job with {shuffles} per micro-batch"]
@@ -34,30 +67,38 @@ def drawn(job: Job) -> str:
         if node.region is not None:
             how = f"in order from {node.region.source.name!r}, by {node.region.workers} workers"
         lines.append(f"input {node.name!r} ({how}): {_columns(node.schema)}")
-        _draw(job, own, node, None, "  ", lines, drawn_steps)
+        _draw(drawing, node, None, "  ", lines, drawn_steps)
     return "\n".join([*lines, *_components(job, own)])
 
 
 def _components(job: Job, own: Fused) -> list[str]:
-    """What was fused, what that saves, and why the rest was not."""
+    """What each component is and how it may move, what fusion saves, and why the rest was not fused."""
     if own.fusion is None:
         return []
+    layout = own.fusion.layout
+    # How a component may move is known once it is known where its rows go.
+    program = job.program().arranged(own.component) if job._outputs else None
+    running = layout_of(program) if program is not None else None
     lines = []
     for number in sorted(set(own.component)):
         names = [keyed.operator.name for keyed, at in zip(job._steps, own.component, strict=True) if at == number]
-        if len(names) > 1:
-            described = own.fusion.layout.component(names[0]).described
-            lines.append(f"component {number + 1}: {' + '.join(names)}, {described}")
-    saved = own.fusion.shuffles_saved
-    if saved:
-        lines.append(f"fused: {saved} shuffled {'stream' if saved == 1 else 'streams'} less than one by one")
+        component = layout.component(names[0])
+        moves = ""
+        if program is not None and running is not None:
+            ways = ways_of(program, running, running.component(names[0]))
+            moves = "; allowed moves: " + ", ".join(way.migration.value for way in ways if way.allowed)
+        lines.append(f"component {number + 1}: {' + '.join(names)}, {component.described}{moves}")
+    if own.reasons:
+        saved = own.fusion.shuffles_saved
+        score = "COMM, by measured rates" if own.fusion.score is Score.COMM else "PA, without rates"
+        streams = "1 shuffled stream" if saved == 1 else f"{saved or 'no'} shuffled streams"
+        lines.append(f"fused by score {score}: {streams} less than one by one")
     return [*lines, *own.reasons]
 
 
-def _draw(
-    job: Job, own: Fused, node: Node, operator: int | None, indent: str, lines: list[str], seen: set[int]
-) -> None:
+def _draw(drawing: _Drawing, node: Node, operator: int | None, indent: str, lines: list[str], seen: set[int]) -> None:
     """What lies below a node of an operator (None: of an input)."""
+    job, own = drawing.job, drawing.own
     for number, below_node in enumerate(node.branches):
         branch, side = _untagged(below_node)
         last = number == len(node.branches) - 1
@@ -75,16 +116,16 @@ def _draw(
             if side is not None:
                 names = dict(zip(keyed.keys, side.keys, strict=True))
                 way, columns = f"{side.label}, {way}", tuple(names[column] for column in columns)
-            lines.append(f"{indent}{mark}{way} {', '.join(columns)} -> {_component(component, keyed)}")
+            lines.append(f"{indent}{mark}{way} {', '.join(columns)} -> {_component(drawing, branch.operator)}")
             if branch.operator in seen:
                 lines[-1] += " (drawn above)"
                 continue
             seen.add(branch.operator)
             lines.append(f"{indent}{below}   state: {_columns(keyed.operator.state_schema)}{_life(keyed)}")
-            _draw(job, own, keyed.node, branch.operator, indent + below + "   ", lines, seen)
+            _draw(drawing, keyed.node, branch.operator, indent + below + "   ", lines, seen)
         else:
             lines.append(f"{indent}{mark}{branch.kind} {branch.name} ({branch.batch} batches)")
-            _draw(job, own, branch, operator, indent + below, lines, seen)
+            _draw(drawing, branch, operator, indent + below, lines, seen)
 
 
 def _untagged(branch: Node | ToOperator | ToOutput) -> tuple[Node | ToOperator | ToOutput, Tagged | None]:
@@ -94,9 +135,12 @@ def _untagged(branch: Node | ToOperator | ToOutput) -> tuple[Node | ToOperator |
     return branch.branches[0], branch.function
 
 
-def _component(number: int, keyed: KeyedNode) -> str:
+def _component(drawing: _Drawing, number: int) -> str:
+    keyed = drawing.job._steps[number]
     notes = []
-    if isinstance(keyed.operator, CountAggregation | IntervalJoin | SessionAggregation):
+    if isinstance(keyed.operator, WindowedAggregation):
+        notes += _windows(drawing, number, keyed.operator)
+    elif isinstance(keyed.operator, CountAggregation | IntervalJoin | SessionAggregation):
         notes.append(keyed.operator.windows)
     if keyed.combine_early:
         notes.append("combined before the shuffle")
@@ -105,7 +149,39 @@ def _component(number: int, keyed: KeyedNode) -> str:
     if keyed.splits:
         notes.append("hot keys split over slots")
     kind = type(keyed.operator).__name__
-    return f"component {number + 1}: {kind} {keyed.operator.name!r}" + (f" ({', '.join(notes)})" if notes else "")
+    own = f"component {drawing.own.component[number] + 1}: {kind} {keyed.operator.name!r}"
+    return f"{own} ({', '.join(notes)})" if notes else own
+
+
+def _windows(drawing: _Drawing, number: int, windows: WindowedAggregation) -> list[str]:
+    """Lengths, hops and slices of windows, and what they share; helpers, which nobody asked for, are left out."""
+    slicing = windows.slicing
+    width = _time(slicing.width)
+    if isinstance(windows, Compute):
+        return [f"partials of slices of {width}"]
+    notes = [" and ".join(_hop(hop) for hop in slicing.hops if not hop.helper)]
+    if number in drawing.per_window:
+        notes.append("each computed by itself")
+    else:
+        notes.append(f"slices of {width}" + ("" if windows.share else ", nothing kept between them and windows"))
+    if drawing.job._steps[number].decides_sharing:
+        notes.append('which may change: share="auto"')
+    if windows.until is not None:
+        notes.append(f"rows last until {windows.until!r}, in windows by the rule {windows.spans.name}")
+    halves = [auto for (_, name), auto in drawing.job._split.items() if name == windows.name]
+    return notes + ['split="auto"' if auto else "split=True" for auto in halves]
+
+
+def _hop(hop: Hop) -> str:
+    told = f"windows of {_time(hop.length)}"
+    if hop.every != hop.length:
+        told += f" every {_time(hop.every)}"
+    return f"{told} from {_time(hop.offset)}" if hop.offset else told
+
+
+def _time(micros: int) -> str:
+    """``0:10:00``, ``1 day``, ``1 day, 6:00:00``."""
+    return str(timedelta(microseconds=micros)).removesuffix(", 0:00:00")
 
 
 def _life(keyed: KeyedNode) -> str:

@@ -23,9 +23,9 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from headgate.arrays import I64
-from headgate.control import Controller, Entry, Verdict
+from headgate.control import Controller, Entry, Kind, Verdict
 from headgate.engine.keyed import OperatorBatch
-from headgate.engine.migrating import Migrations, Underway, way_of
+from headgate.engine.migrating import Migrations, Underway
 from headgate.engine.orders import Orders, OutputReport, Report, RouteReport, SlotReport, Written, nothing
 from headgate.engine.outbox import Outbox
 from headgate.engine.payload import HASH, decode
@@ -33,7 +33,7 @@ from headgate.engine.program import Pair, Program, ToOperator, ToOutput, flow, l
 from headgate.engine.progress import END_OF_INPUT, progress_of
 from headgate.engine.sharing import SharingWatch
 from headgate.engine.splitting import Splitting
-from headgate.errors import CheckpointError
+from headgate.errors import CheckpointError, JobError
 from headgate.operators import NO_WATERMARK
 from headgate.routing import SHARED, Assignment, Handover, Places, Together
 from headgate.sinks.results import Results
@@ -137,9 +137,11 @@ class Driver:
         self._arrangements[self.program.components] = self.program, self.pickled
         self.last = self.checkpoint.latest()
         saved = self.last.progress.get("migrations", ()) if self.last is not None else ()
-        self.migrations = Migrations.restored(self.program, saved)
+        remote = not self.checkpoint.files.is_local
+        self.migrations = Migrations.restored(self.program, saved, remote=remote)
         self.splitting = Splitting(self.options.max_pause_seconds)
         self.per_window = frozenset(number for number, step in enumerate(self.program.steps) if step.per_window)
+        self._go_on_as_before()
         self._keep_apart_what_is_handed_over()
         self.checkpoint.retain(self.options.keep_versions)
 
@@ -189,10 +191,11 @@ class Driver:
             mark = time.perf_counter()
         reports = self.run_tasks(frame, orders)
         phases["tasks"] = time.perf_counter() - mark
+        done = max(plan.now, int(self.clock() * 1e6))
         mark = time.perf_counter()
         reports += self._shared(orders, reports)
         manifest = self._manifest(plan, orders, reports, last)
-        manifest = replace(manifest, progress=self.migrations.followed(manifest, reports))
+        manifest = replace(manifest, progress=self.migrations.followed(manifest, reports, done))
         self.crash.reach("before manifest commit", number)
         self.checkpoint.commit(manifest)
         self.last = manifest
@@ -208,7 +211,10 @@ class Driver:
         phases["after"] = time.perf_counter() - mark
         phases["total"] = time.perf_counter() - started
         regions = [] if self.regions is None else self.regions.progress
-        progress = progress_of(self.program, orders, plan, manifest, reports, phases, self.migrations, regions)
+        verdicts = {**self.sharing.verdicts, **self.splitting.verdicts}
+        progress = progress_of(
+            self.program, orders, plan, manifest, reports, phases, self.migrations, regions, verdicts
+        )
         self.checkpoint.write_progress(number, progress)
         self.on_progress(progress)
 
@@ -226,13 +232,7 @@ class Driver:
         if rearranged and assignment is self.assignment:
             assignment = replace(assignment, version=assignment.version + 1)  # plans for other components are stale
         told, self._told = self._told, []
-        over = last.progress.get("journal", ()) if last is not None else ()
-        entries = [
-            *rearranged,
-            *(replace(entry, batch=number) for entry in told),
-            *map(Entry.from_json, over),
-            *entries,
-        ]
+        entries = [*rearranged, *(replace(entry, batch=number) for entry in told), *entries]
         # A job that was started again without split=True brings its split keys together at the first boundary.
         steps = zip(self._shared_before(), self.program.steps, strict=True)
         shared = tuple(keys if step.splits else nothing() for keys, step in steps)
@@ -255,7 +255,8 @@ class Driver:
                 shared = self.together.by_operator(verdict.split)
             self.controller.applied(verdict)
             entries += verdict.entries
-        assignment, handovers, told = self.migrations.planned(
+        assignment = self._levelled(assignment)  # changes may have been wished for before components changed
+        assignment, handovers, ways, told = self.migrations.planned(
             number, self.assignment, assignment, last, self.options.migration
         )
         entries += told
@@ -269,9 +270,11 @@ class Driver:
             now=now,
             shared=shared,
             migration=self.options.migration,
+            ways=ways,
             handovers=handovers,
             per_window=tuple(sorted(self.per_window)),
             components=() if components == self._job.components else components,
+            wishes=self._job.wishes,
             decisions=tuple(entry.at(number).to_json() for entry in entries),
         )
         self.crash.reach("before plan write", number)
@@ -296,6 +299,31 @@ class Driver:
         # The controller is the planning thread's: what it still looks at comes first, and is of no use then.
         self._planning.clear()
         self._pool.submit(self.controller.rearranged, self.program.component_names, self.program.splitting)
+
+    def _go_on_as_before(self) -> None:
+        """What was decided while the job last ran holds on, wherever the job wants the same as it did then."""
+        done = self.last.batch if self.last is not None else -1
+        before = self.checkpoint.plan(done + 1) or (self.checkpoint.plan(done) if done >= 0 else None)
+        if before is None:
+            return
+        wishes, names = self._job.wishes, [step.operator.name for step in self._job.steps]
+        program = self._job
+        again: list[tuple[Kind, str, str]] = []
+        for pair in program.pairs if before.components else ():
+            wish = f"split {pair.compute} {pair.consolidate}"
+            apart = before.components[pair.compute] != before.components[pair.consolidate]
+            if before.wishes.get(wish) != wishes[wish] or apart == program.apart(pair):
+                continue
+            program = program.arranged(program.taken_apart(pair) if apart else program.put_together(pair))
+            again.append(("fused", names[pair.consolidate], f"still {'taken apart' if apart else 'put together'}"))
+        self._arrange(program.components)
+        for number, step in enumerate(program.steps):
+            same = before.wishes.get(f"share {number}") == "auto"
+            if step.decides_sharing and same and number in before.per_window:
+                self.per_window |= {number}
+                again.append(("shared", names[number], "still computed per window"))
+        reason = "as it was before the query was started again"
+        self._told += [Entry(0, kind, f"{what}, {reason}", name) for kind, name, what in again]
 
     def _keep_apart_what_is_handed_over(self) -> None:
         """A job that was started again with more fused than before runs apart until two slots no longer have a part of
@@ -324,8 +352,11 @@ class Driver:
             changes, self._rearranging = self._rearranging, []
         entries = []
         for change in changes:
-            components, entry = change(self.program)
-            self._arrange(components)
+            try:
+                components, entry = change(self.program)
+                self._arrange(components)
+            except JobError as error:  # another change came first
+                entry = Entry(number, "refused", f"components stay as they are: {error}")
             entries.append(replace(entry, batch=number))
         return entries
 
@@ -333,15 +364,19 @@ class Driver:
         """The assignment so far, with the operators of each component in the same slots: they were not before if the
         job was fused otherwise when it last ran."""
         before = self.assignment
-        if not self.program.steps:
-            return before, []
-        pinnable = [self.program.pinnable(members[0]) for members in self.together.components]
-        after = self.together.levelled(before, pinnable)
+        after = self._levelled(before)
         if after is before:
             return before, []
         count = int(np.count_nonzero(after.groups != before.groups))
         text = f"operators that are fused now are put together: {count} key groups move"
         return after, [Entry(number, "fused", text)]
+
+    def _levelled(self, assignment: Assignment) -> Assignment:
+        """The assignment with all operators of a component in the same slots: itself where they are."""
+        if not self.program.steps:
+            return assignment
+        pinnable = [self.program.pinnable(members[0]) for members in self.together.components]
+        return self.together.levelled(assignment, pinnable)
 
     def _shared_before(self) -> tuple[I64, ...]:
         if self.last is not None:
@@ -389,7 +424,7 @@ class Driver:
         for operator in range(len(self.program.steps)):
             places = Places(plan.assignment, operator, plan.shared[operator])
             held: dict[int, Bitmap] = {}
-            if way_of(self.program, operator, plan.migration)[0] == "instant":
+            if self.migrations.holds(operator, plan.ways):
                 everything = Bitmap.of_mask(np.ones(places.groups, dtype=np.bool_))
                 held = dict.fromkeys(range(plan.assignment.slots), everything)
             for one in (*plan.handovers, *ended):
@@ -498,7 +533,10 @@ class Driver:
         )
 
     def _deliver(self, manifest: Manifest) -> None:
-        """Hand the results to the sinks; those of the batch before are delivered for good and may go."""
+        """Hand the results to the sinks, and what is over to the journal; those of the batch before are delivered for
+        good and may go. All of it may be repeated: the journal has a line once."""
+        if over := manifest.progress.get("journal"):
+            self.checkpoint.append_journal(manifest.batch, over)
         deliveries: list[tuple[Sink, Results]] = []
         for output, sinks in self.sinks.items():
             names = manifest.outputs.get(output, ())

@@ -16,8 +16,8 @@ pass their key on. Of a Python function nobody knows, unless ``keeps=`` says so;
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -27,12 +27,13 @@ from headgate.operators import (
     Compute,
     Consolidate,
     CountAggregation,
+    KeyedOperator,
     PerKey,
     SessionAggregation,
     Vectorised,
     WindowedAggregation,
 )
-from headgate.topology import ALL, Edge, Fusion, Kind, Operator, Topology, fuse
+from headgate.topology import ALL, Edge, Fusion, Kind, Layout, Operator, Topology, fuse
 
 if TYPE_CHECKING:
     from headgate.engine.stream import KeyedNode, Node
@@ -43,7 +44,7 @@ Extent = Literal["same keys", "auto", "off"]
 EXTENTS: tuple[Extent, ...] = ("same keys", "auto", "off")
 
 Rates = Mapping[str, Mapping[str, float]]
-"""Rows from one keyed operator to another, by their names: as ``progress()["edges"]`` has them."""
+"""Rows from one keyed operator to another, by their names: as ``query.rates()`` gives them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,31 @@ def fused(
         component.append(homes.setdefault(fusion.layout.home[keyed.operator.name], len(homes)))
         placed_by.append(() if columns == keyed.keys else columns)
     return Fused(tuple(component), tuple(placed_by), fusion, tuple(_reasons(steps, fusion, extent)))
+
+
+def rearranged(own: Fused, steps: list[KeyedNode], component: Sequence[int]) -> Fused:
+    """The same job with other components: those it runs with, where they were changed while it ran."""
+    if own.fusion is None or tuple(component) == own.component:
+        return own
+    groups: dict[object, list[str]] = {}
+    home: dict[int, int] = {}
+    for keyed, now in zip(steps, component, strict=True):
+        name = keyed.operator.name
+        groups.setdefault(now, []).append(name)
+        home.setdefault(own.fusion.layout.home[name], now)
+    known = {keyed.operator.name for keyed in steps}
+    for name, before in own.fusion.layout.home.items():
+        if name not in known:  # a map stays with the first keyed operator that it was with
+            groups.setdefault(home.get(before, name), []).append(name)
+    layout = Layout.of(own.fusion.layout.topology, groups.values())
+    reasons = []
+    edges = ((source, target) for source, keyed in enumerate(steps) for _, target in _paths(keyed.node))
+    for (source, target), reason in zip(edges, own.reasons, strict=True):
+        was, now = (each[source] == each[target] for each in (own.component, component))
+        names = f"{steps[source].operator.name} -> {steps[target].operator.name}"
+        told = "in one task since the query put them together" if now else "not in one task: the query took them apart"
+        reasons.append(reason if was == now else f"{names}: {told}")
+    return replace(own, component=tuple(component), fusion=replace(own.fusion, layout=layout), reasons=tuple(reasons))
 
 
 def _with_maps(wish: frozenset[str], steps: list[KeyedNode]) -> frozenset[str]:
@@ -188,15 +214,15 @@ def _operator(keyed: KeyedNode) -> Operator:
     kept = keyed.node.keeps if isinstance(keyed.operator, PerKey | Vectorised) else keyed.keys
     return Operator(
         keyed.operator.name,
-        _kind(keyed),
+        kind_of(keyed.operator),
         frozenset(keyed.keys),
         outputs=frozenset(kept),
-        window_micros=_length(keyed),
+        window_micros=longest_window(keyed.operator),
     )
 
 
-def _kind(keyed: KeyedNode) -> Kind:
-    operator = keyed.operator
+def kind_of(operator: KeyedOperator) -> Kind:
+    """What a keyed operator is in the paper's terms, or ours."""
     if isinstance(operator, Compute):
         return Kind.COMPUTE
     if isinstance(operator, Consolidate):
@@ -205,11 +231,11 @@ def _kind(keyed: KeyedNode) -> Kind:
     return Kind.AGGREGATE if whole else Kind.KEYED
 
 
-def _length(keyed: KeyedNode) -> int | None:
-    """The longest window of time, None where state has no end."""
-    if not isinstance(keyed.operator, WindowedAggregation):
+def longest_window(operator: KeyedOperator) -> int | None:
+    """The longest window of time, in microseconds; None where state has no end."""
+    if not isinstance(operator, WindowedAggregation):
         return None
-    return max(hop.length for hop in keyed.operator.slicing.hops)
+    return max(hop.length for hop in operator.slicing.hops)
 
 
 def _between(node: Node) -> Operator:

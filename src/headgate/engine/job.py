@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -56,8 +57,8 @@ class Job:
 
     ``fusion`` says which keyed operators run in one task, without a shuffle between them: ``"same keys"`` those that
     follow each other and have the same keys, ``"auto"`` all that have a key column in common, ``"off"`` none; ``fuse``
-    and ``keep_apart`` overrule it. ``rates`` are rows between operators as a query measured them (``progress()
-    ["edges"]``): with them the busiest streams are fused first.
+    and ``keep_apart`` overrule it. ``rates`` are rows between operators as a query measured them
+    (``query.rates()``): with them the busiest streams are fused first. If no row was seen at all, it is as without.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Job:
         if fusion not in EXTENTS:
             raise JobError.option("fusion", f"one of {', '.join(map(repr, EXTENTS))}", fusion)
         self.fusion: Extent = fusion
-        self.rates = rates
+        self.rates = rates if any(rows for targets in (rates or {}).values() for rows in targets.values()) else None
         self._together: list[tuple[str, ...]] = []
         self._apart: list[tuple[str, str]] = []
         self._split: dict[tuple[str, str], bool] = {}  # a compute and its consolidate; True: decided while it runs
@@ -156,6 +157,12 @@ class Job:
             raise JobError.unknown_column(
                 "event_time", self.event_time, sorted({name for names in fed for name in names})
             )
+        for keyed in self._steps:
+            schema = keyed.operator.input_schema
+            kind = schema.field(self.event_time).type if self.event_time in schema.names else pa.int64()
+            if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_integer(kind)):
+                must = "a timestamp, a date or a whole number of microseconds since 1970"
+                raise JobError.option(f"the event time {self.event_time!r} of {keyed.operator.name!r}", must, str(kind))
         own = self.components()
         deep = self._depths(own)
         steps = tuple(
@@ -172,6 +179,7 @@ class Job:
                 own.placed_by[number],
                 keyed.decides_sharing,
                 keyed.per_window,
+                keyed.node.keeps,
             )
             for number, keyed in enumerate(self._steps)
         )
@@ -262,7 +270,17 @@ class Job:
                 continue  # nobody uses what it makes, or only a region, which makes it for itself
             if branch.kind == "map":
                 lenient = self._lenient(below)
-                made.append(Mapped(branch.name, branch.function, branch.batch, branch.schema, below, lenient))
+                made.append(
+                    Mapped(
+                        branch.name,
+                        branch.function,
+                        branch.batch,
+                        branch.schema,
+                        below,
+                        lenient,
+                        frozenset(branch.keeps),
+                    )
+                )
             else:
                 made.append(Filtered(branch.name, branch.function, branch.batch, below))
         return tuple(made)
@@ -303,6 +321,8 @@ class Job:
             told: dict[str, Any] = {"name": operator.name, "keys": keys, "state": state}
             if isinstance(operator, CountAggregation | IntervalJoin | SessionAggregation | WindowedAggregation):
                 told["windows"] = operator.windows
+            if keyed.lateness_micros:  # what is kept depends on it
+                told["lateness"] = str(timedelta(microseconds=keyed.lateness_micros))
             if placed_by:
                 told["placed by"] = list(placed_by)
             operators.append(told)
@@ -312,7 +332,8 @@ class Job:
         return {name: tuple(sinks) for name, (_, sinks) in self._outputs.items()}
 
     def explain(self) -> str:
-        """The job drawn as text: inputs, steps, components with their keys and state, outputs and sinks."""
+        """The job drawn as text: inputs, steps, components with their keys, windows and state, how they may move, why
+        operators are in one or not, outputs and sinks. As it was built: ``query.explain()`` draws it as it runs."""
         from headgate.engine.drawing import drawn
 
         return drawn(self)

@@ -113,7 +113,7 @@ class OperatorBatch:
         if self.operator.combines and not combined and len(hashes):
             grouping = group_rows(hashes)
             key_tuples = grouping.hashes, np.diff(grouping.starts)
-            rows, hashes = self.operator.early(rows, hashes)
+            rows, hashes = self.operator.early(rows.combine_chunks(), hashes)
         touched, ordered, expired = self._touched(rows, hashes, refs, moved_in)
         self._lap("read state")
         results, output, cost = self._process(touched, ordered)
@@ -205,10 +205,9 @@ class OperatorBatch:
         self, rows: pa.Table, hashes: I64, refs: tuple[Ref, ...], moved_in: pa.Table
     ) -> tuple[_Keys, pa.Table, tuple[I32, I64]]:
         """All keys to be processed with their state, the rows in their order, and the keys whose state has expired."""
-        names = list(self.operator.key_names)
+        named = rows.select(list(self.operator.key_names))
         if len(hashes):
-            rows = rows.combine_chunks()
-        named = rows.select(names)
+            named = named.combine_chunks()
         grouping = group_rows(
             hashes, lambda at: self.places.of(self.step.placing(named.take(pa.array(at)), hashes[at]))
         )
@@ -226,7 +225,9 @@ class OperatorBatch:
         expired = self._expire(touched, refs)
         if self.step.timers:
             touched = self._with_timers(touched, refs, moved_in, expired[1])
-        return touched, rows if grouping.arranged else rows.take(pa.array(grouping.order)), expired
+        if not grouping.arranged:  # within a component rows mostly are, and are not copied
+            rows = rows.combine_chunks().take(pa.array(grouping.order))
+        return touched, rows, expired
 
     def _expire(self, touched: _Keys, refs: tuple[Ref, ...]) -> tuple[I32, I64]:
         """Keys whose state has expired and that have no rows; those that have are new again."""
@@ -324,7 +325,7 @@ class OperatorBatch:
                 timer_of(touched.state.slice(first, last - first), "processing", NO_TIMER),
             )
             given = KeyedInput(
-                rows=rows.slice(int(starts[first]), int(starts[last] - starts[first])),
+                rows=rows.slice(int(starts[first]), int(starts[last] - starts[first])).combine_chunks(),
                 starts=starts[first : last + 1] - starts[first],
                 hashes=touched.hash[part],
                 keys=touched.keys.slice(first, last - first),

@@ -6,15 +6,17 @@
     manifest   changes owner by reference: not a byte is copied                at once
     copy       is read and written again before the batch goes on              when it is written (the papers' way)
 
-``instant`` is for components that are flexible, which here means computes that a consolidate follows; ``smooth`` for
-windows that are fed by inputs, because the time from which the new slot is in charge must lie beyond all rows so far.
-``manifest`` is possible for all, and takes the place of the papers' disruptive migration wherever state lies in a
-store that every slot reads. ``copy`` is there to compare with.
+What is allowed and what it costs says ``headgate.topology``; the engine adds what it cannot do. ``manifest`` is for
+all, and takes the place of the papers' disruptive migration wherever state lies in a store that every slot reads.
+``smooth`` is for windows that are fed by inputs and alone in their component: the time from which the new slot is in
+charge must lie beyond all rows so far, and the old one cannot hand results on within a task. ``copy`` is taken only
+where it is asked for, to compare with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -23,49 +25,83 @@ import numpy as np
 from headgate.arrays import I32, I64, frozen_i32
 from headgate.control import Entry
 from headgate.engine.orders import Report, SlotReport, nothing
-from headgate.engine.program import Program, ToOperator, Way, leaves
-from headgate.operators import Compute, Consolidate, WindowedAggregation
+from headgate.engine.program import Program, ToOperator, leaves
+from headgate.engine.running import component_in, layout_of
+from headgate.engine.splitting import SEND_SECONDS
+from headgate.operators import KeyedOperator, WindowedAggregation
 from headgate.routing import Assignment, Handover, Places
-from headgate.state import BatchPlan, Manifest, Migration, astray
+from headgate.state import BatchPlan, Manifest, Migration, Way, astray
+from headgate.topology import Allowed, Bounds, Component, Layout, Moving, Pick, allowed, cheapest, taken
+from headgate.topology import Migration as MoveKind
+from headgate.windows import Spans
+
+WAYS: Mapping[MoveKind, Way] = {
+    MoveKind.INSTANT: "instant",
+    MoveKind.DISRUPTIVE: "copy",
+    MoveKind.SMOOTH: "smooth",
+    MoveKind.REFERENCE: "manifest",
+}
+"""The paper's ways, and ours, as ``start(migration=...)`` and the journal name them."""
+
+COPY_SECONDS = 4e-9
+"""Of reading and writing a byte of state, where nothing was copied yet: 3e-9 to 5e-9 in our enorm figure 10."""
+
+FETCH_SECONDS = 1e-8
+"""Of fetching a byte from a store that is not on this machine's disk: 100 MB a second, what one connection to an object
+store gives, about."""
+
+STORED: Mapping[MoveKind, str] = {
+    MoveKind.INSTANT: "",
+    MoveKind.DISRUPTIVE: "state can always be moved while nothing runs",
+    MoveKind.SMOOTH: "all its state ends with windows",
+    MoveKind.REFERENCE: "state changes owner in a store that all slots read",
+}
+"""Why components of consolidates may move in these ways."""
+
+SOON = Bounds(max_completion_seconds=60.0)
+"""What "auto" takes is over within a minute: planners level the load of now, not that of the end of a long window."""
 
 
-def way_of(program: Program, operator: int, wished: Migration) -> tuple[Way, str]:
-    """How key groups of an operator move where the query was started with this wish, and why."""
-    if wished == "copy":
-        return "copy", "asked for: state is copied while the batch waits"
-    step = program.steps[operator]
-    if wished == "auto":
-        mates = program.together.components[program.together.component(operator)]
-        stuck = [program.steps[mate].operator.name for mate in mates if not _flexible(program, mate)]
-        if not stuck:
-            return "instant", "flexible: a consolidate downstream merges the parts of a key, so no state moves"
-        return "manifest", f"rigid: {', '.join(stuck)} needs all of a key in one slot, which gets it by reference"
-    if wished == "smooth" and isinstance(step.operator, WindowedAggregation):
-        if isinstance(step.operator, Consolidate) or not _fed_by_inputs(program, operator):
-            return "manifest", "by reference: its rows come from another operator, and may be of any time"
-        if len(program.together.components[program.together.component(operator)]) > 1:
-            return "manifest", "by reference: the old slot could not hand results on within its component"
-        return "smooth", "all its state ends with windows: the old slot finishes those that have begun"
-    return "manifest", "by reference: state lies in a store that all slots read"
-
-
-def _flexible(program: Program, operator: int) -> bool:
-    """Whether what an operator sends is merged downstream: a compute that feeds consolidates alone."""
-    step = program.steps[operator]
-    targets = list(leaves(step.branches))
-    merged = all(
-        isinstance(leaf, ToOperator) and isinstance(program.steps[leaf.operator].operator, Consolidate)
-        for leaf in targets
+def ways_of(program: Program, layout: Layout, component: Component) -> tuple[Allowed, ...]:
+    """The row of the table for a component, less what the engine cannot do."""
+    mates = {number for number, step in enumerate(program.steps) if step.operator.name in component}
+    cannot: dict[MoveKind, str] = {}
+    if mates & _fed(program):
+        cannot[MoveKind.SMOOTH] = "its rows come from another operator, and may be of any time"
+    elif len(mates) > 1:
+        cannot[MoveKind.SMOOTH] = "the old slot could not hand results on within its component"
+    elif any(_lasting(program.steps[mate].operator) for mate in mates):
+        cannot[MoveKind.SMOOTH] = "its rows last, and reach into windows that have not begun"
+    ways = allowed(layout, component)
+    if not component.stateful:
+        # The paper's consolidates have no state, for what they buffer is sent again. Ours have it in the store.
+        cannot[MoveKind.INSTANT] = "what it has buffered lies in the store, and is not sent again"
+        ways = tuple(replace(way, allowed=True, reason=STORED[way.migration]) for way in ways)
+    return tuple(
+        replace(way, allowed=False, reason=cannot[way.migration]) if way.allowed and way.migration in cannot else way
+        for way in ways
     )
-    return isinstance(step.operator, Compute) and bool(targets) and merged
 
 
-def _fed_by_inputs(program: Program, operator: int) -> bool:
-    return not any(
-        isinstance(leaf, ToOperator) and leaf.operator == operator
-        for step in program.steps
-        for leaf in leaves(step.branches)
+def _fed(program: Program) -> set[int]:
+    """The operators that get rows of others."""
+    return {leaf.operator for step in program.steps for leaf in leaves(step.branches) if isinstance(leaf, ToOperator)}
+
+
+def _lasting(operator: KeyedOperator) -> bool:
+    """Whether rows may count in windows that start after them."""
+    return (
+        isinstance(operator, WindowedAggregation) and operator.until is not None and operator.spans is not Spans.START
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the last batch of an operator showed. ``None``: nothing was there to see it by."""
+
+    rows_per_second: float = 0.0
+    row_seconds: float | None = None
+    byte_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +115,14 @@ class Underway:
     state_bytes: int
     batch: int
     began: int
+    """When the plan of the batch was made, in microseconds; a replay goes on from there."""
     pause_seconds: float = 0.0
     copied_bytes: int = 0
     most_left: int = 0
     """Rows that were left behind at most: the temporary key expansion."""
+    until: int | None = None
+    """Once the watermark is here, nothing of an instant move is left, whatever later ones leave. None: not known, as
+    rows of another operator may be of any time."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -94,11 +134,15 @@ class Migrations:
 
     program: Program
     underway: list[Underway] = field(default_factory=list)
+    remote: bool = False
+    """Whether the store is not on a local disk."""
+    measured: dict[int, Measured] = field(default_factory=dict)
+    _looked: int | None = None
 
     @classmethod
-    def restored(cls, program: Program, saved: Sequence[Mapping[str, Any]]) -> Migrations:
+    def restored(cls, program: Program, saved: Sequence[Mapping[str, Any]], *, remote: bool = False) -> Migrations:
         """Those that were under way when the last manifest was written."""
-        return cls(program, [Underway(**fields) for fields in saved])
+        return cls(program, [Underway(**fields) for fields in saved], remote)
 
     def going_on(self, last: Manifest) -> tuple[Handover, ...]:
         """The handovers that the next batch goes on with. The others of the last batch are over: in the next one their
@@ -124,25 +168,82 @@ class Migrations:
         after: Assignment,
         last: Manifest | None,
         wished: Migration,
-    ) -> tuple[Assignment, tuple[Handover, ...], list[Entry]]:
+    ) -> tuple[Assignment, tuple[Handover, ...], dict[int, Way], list[Entry]]:
         """How what moves at this boundary takes its state along; what is being handed over stays until that is done."""
         if last is None:
-            return after, (), []
+            return after, (), {}, []
         after, entries = self._held(batch, before, after, last.handovers)
-        handovers = list(self.going_on(last))
-        for operator, moving, old in _moves(self.program, before, after):
+        handovers, ways = list(self.going_on(last)), {}
+        moves = {operator: (moving, old) for operator, moving, old in _moves(self.program, before, after)}
+        layout = layout_of(self.program) if moves else None
+        for operator, (moving, old) in moves.items():
+            assert layout is not None
+            groups = {mate: moves[mate][0] for mate in self._mates(operator) if mate in moves}
+            picked = self.picked(layout, operator, wished, self._moving(groups, last))
+            way = ways[operator] = WAYS[picked.migration]
             state = int(last.counts[operator].bytes[moving].sum())
-            way, entry = self.entry(operator, wished, len(moving), state, batch)
-            entries.append(entry)
+            entries.append(self._entry(operator, picked, len(moving), state, batch))
             if way == "smooth" and last.event_times:
-                slicing = self._windows(operator).slicing
-                since = int(slicing.slice_of(np.array([max(last.event_times.values())]))[0]) + slicing.width
+                since = self._closed(operator, last)
+                assert since is not None
                 handovers += [
                     Handover(operator, int(group), int(slot), since)
                     for group, slot in zip(moving, old, strict=True)
                     if slot < after.slots
                 ]
-        return after, tuple(sorted(handovers)), entries
+        return after, tuple(sorted(handovers)), ways, entries
+
+    def picked(self, layout: Layout, operator: int, wished: Migration, moving: Moving) -> Pick:
+        """The way in which key groups of an operator move where the query was started with this wish."""
+        component = component_in(layout, self.program, operator)
+        ways = ways_of(self.program, layout, component)
+        if wished == "auto":
+            return cheapest(ways, component, moving, SOON)
+        wanted = next(kind for kind, way in WAYS.items() if way == wished)
+        answer = next(way for way in ways if way.migration is wanted)
+        if answer.allowed:
+            return taken(wanted, "asked for", ways, component, moving)
+        return taken(MoveKind.REFERENCE, f"{wished} was asked for, and cannot be", ways, component, moving)
+
+    def _mates(self, operator: int) -> tuple[int, ...]:
+        together = self.program.together
+        return together.components[together.component(operator)]
+
+    def _moving(self, groups: Mapping[int, I64], last: Manifest) -> Moving:
+        """What is known of these key groups of the operators of a component."""
+        rows, work, hops, copying = 0.0, 0.0, [], [COPY_SECONDS]
+        for operator, moving in groups.items():
+            known = self.measured.get(operator, Measured())
+            counts = last.counts[operator].rows
+            share = counts[moving].sum() / max(1, counts.sum())
+            rows += share * known.rows_per_second
+            work += share * known.rows_per_second * (known.row_seconds or 0.0)
+            copying += [known.byte_seconds] if known.byte_seconds is not None else []
+            step = self.program.steps[operator].operator
+            hops += [hop.every for hop in step.slicing.hops] if isinstance(step, WindowedAggregation) else []
+        return Moving(
+            state_bytes=float(sum(last.counts[one].bytes[moving].sum() for one, moving in groups.items())),
+            state_rows=float(sum(last.counts[one].rows[moving].sum() for one, moving in groups.items())),
+            rows_per_second=rows,
+            row_seconds=work / rows if rows else 0.0,
+            byte_seconds=copying[-1],
+            merge_seconds=SEND_SECONDS,
+            fetch_seconds=FETCH_SECONDS if self.remote else 0.0,
+            hop_micros=min(hops, default=None),
+        )
+
+    def holds(self, operator: int, ways: Mapping[int, Way]) -> bool:
+        """Whether slots keep what they have of an operator in this batch although its places are no longer theirs: what
+        an instant move left behind, for as long as there is something and instant moves are allowed."""
+        instant = ways[operator] == "instant" if operator in ways else self._left(operator)
+        if not instant:
+            return False
+        layout = layout_of(self.program)
+        ways_now = ways_of(self.program, layout, component_in(layout, self.program, operator))
+        return any(way.allowed for way in ways_now if way.migration is MoveKind.INSTANT)
+
+    def _left(self, operator: int) -> bool:
+        return any(one.operator == operator and one.way == "instant" for one in self.underway)
 
     def _held(
         self, batch: int, before: Assignment, after: Assignment, handovers: tuple[Handover, ...]
@@ -165,13 +266,26 @@ class Migrations:
         if last is not None:
             for operator, moving, _ in _moves(self.program, before, plan.assignment):
                 state = int(last.counts[operator].bytes[moving].sum())
-                way, _ = way_of(self.program, operator, plan.migration)
-                begun.append(Underway(operator, way, len(moving), state, plan.batch, plan.now))
+                way = plan.ways[operator]
+                until = self._closed(operator, last) if way == "instant" else None
+                begun.append(Underway(operator, way, len(moving), state, plan.batch, plan.now, until=until))
         self.underway += begun
         return begun
 
-    def followed(self, manifest: Manifest, reports: Iterable[Report]) -> dict[str, Any]:
-        """What the manifest says of migrations: those under way, and of those that are over a line for the journal."""
+    def _closed(self, operator: int, last: Manifest) -> int | None:
+        """The end of the last slice of an operator that had rows in a manifest; None where other operators feed it."""
+        if operator in _fed(self.program) or not last.event_times:
+            return None
+        slicing = self._windows(operator).slicing
+        return int(slicing.slice_of(np.array([max(last.event_times.values())]))[0]) + slicing.width
+
+    def followed(self, manifest: Manifest, reports: Iterable[Report], done: int) -> dict[str, Any]:
+        """What the manifest says of migrations: those under way, and of those that are over a line for the journal.
+
+        ``done``: when the tasks of the batch were over, by the clock that its plan was made by.
+        """
+        reports = list(reports)
+        self._measure(manifest, reports)
         if not self.underway:
             return {}
         pauses: dict[int, float] = {}
@@ -181,7 +295,10 @@ class Migrations:
                 pause = max(pauses.get(report.operator, 0.0), report.seconds.get("move", 0.0))
                 pauses[report.operator] = pause
                 copied[report.operator] = copied.get(report.operator, 0) + report.copied_bytes
-        over = self.observe(manifest.batch, manifest.now, self.left_behind(manifest), pauses, copied)
+        handed = {one.operator for one in manifest.handovers}
+        over = self.observe(
+            manifest.batch, done, manifest.watermark, self.left_behind(manifest), handed, pauses, copied
+        )
         return {
             "migrations": [one.to_json() for one in self.underway],
             "journal": [entry.to_json() for entry in over],
@@ -196,30 +313,65 @@ class Migrations:
             and (rows := astray(manifest.layout, operator, Places(manifest.assignment, operator, nothing()).owners()))
         }
 
-    def entry(self, operator: int, wished: Migration, groups: int, state_bytes: int, batch: int) -> tuple[Way, Entry]:
-        """Key groups of an operator are to move with this batch: how, and what the journal says."""
-        way, why = way_of(self.program, operator, wished)
+    def _entry(self, operator: int, picked: Pick, groups: int, state_bytes: int, batch: int) -> Entry:
+        """What the journal says of key groups that are about to move."""
         name = self.program.steps[operator].operator.name
-        text = f"{_groups(groups)} to move, {way}: {why}"
-        details = {"way": way, "groups": groups, "state_bytes": state_bytes}
-        return way, Entry(batch, "migration", text, name, details=details)
+        details = {
+            "way": WAYS[picked.migration],
+            "groups": groups,
+            "state_bytes": state_bytes,
+            "prices": {
+                WAYS[one.migration]: {
+                    "cpu_seconds": one.cpu_seconds,
+                    "pause_seconds": one.pause_seconds,
+                    "completion_seconds": one.completion_seconds,
+                }
+                for one in picked.prices
+            },
+            "refused": {WAYS[way.migration]: way.reason for way in picked.refused},
+        }
+        return Entry(batch, "migration", f"{_groups(groups)} to move, {picked.reason}", name, details=details)
+
+    def _measure(self, manifest: Manifest, reports: Iterable[Report]) -> None:
+        """Look at what the operators did in a batch."""
+        since, self._looked = self._looked, manifest.now
+        rows, copied = Counter[int](), Counter[int]()
+        busy, copying = defaultdict[int, float](float), defaultdict[int, float](float)
+        for report in reports:
+            if isinstance(report, SlotReport):
+                rows[report.operator] += report.tuples
+                busy[report.operator] += sum(report.seconds.values()) - report.seconds.get("move", 0.0)
+                copied[report.operator] += report.copied_bytes
+                copying[report.operator] += report.seconds.get("move", 0.0) if report.copied_bytes else 0.0
+        for operator, count in rows.items():
+            known = self.measured.get(operator, Measured())
+            self.measured[operator] = Measured(
+                count * 1e6 / (manifest.now - since) if since is not None else known.rows_per_second,
+                busy[operator] / count if count else known.row_seconds,
+                copying[operator] / copied[operator] if copied[operator] else known.byte_seconds,
+            )
 
     def observe(
         self,
         batch: int,
-        now: int,
+        done: int,
+        watermark: int | None,
         left: Mapping[int, int],
+        handed: Collection[int],
         pauses: Mapping[int, float],
         copied: Mapping[int, int],
     ) -> list[Entry]:
         """What a batch made of them; entries for those that are over.
 
-        ``left``: rows of each operator that are still where they no longer belong, ``pauses`` the longest time a slot
-        spent on moved state, ``copied`` the bytes written for it.
+        ``done``: when its tasks were over. ``left``: rows of each operator that are still where they no longer
+        belong, ``handed`` the operators of which two slots have a part of a key group, ``pauses`` the longest time a
+        slot spent on moved state, ``copied`` the bytes written for it.
         """
         entries, still = [], []
         for one in self.underway:
             rest = left.get(one.operator, 0) if one.way in ("instant", "smooth") else 0
+            if one.until is not None and watermark is not None and watermark >= one.until:
+                rest = 0
             one = replace(one, most_left=max(one.most_left, rest))
             if one.batch == batch:
                 one = replace(
@@ -227,15 +379,15 @@ class Migrations:
                     pause_seconds=pauses.get(one.operator, 0.0),
                     copied_bytes=copied.get(one.operator, 0),
                 )
-            if rest:
+            if rest or (one.way == "smooth" and one.operator in handed):
                 still.append(one)
                 continue
-            entries.append(self._over(one, batch, now))
+            entries.append(self._over(one, batch, done))
         self.underway = still
         return entries
 
-    def _over(self, one: Underway, batch: int, now: int) -> Entry:
-        seconds = (now - one.began) / 1e6
+    def _over(self, one: Underway, batch: int, done: int) -> Entry:
+        seconds = (done - one.began) / 1e6
         name = self.program.steps[one.operator].operator.name
         took = batch - one.batch + 1
         text = (

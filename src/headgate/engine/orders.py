@@ -73,6 +73,7 @@ class Orders:
         step = self.load().steps[operator]
         if not step.combine_early:
             return rows, hashes
+        rows = rows.combine_chunks()
         if operator in self.per_window and isinstance(step.operator, WindowedAggregation):
             return step.operator.early_in(rows, hashes, per_window=True)
         return step.operator.early(rows, hashes)
@@ -154,7 +155,8 @@ class SlotReport:
 
     ``refs`` is what the slot reads from now on. ``place``, ``rows_delta`` and ``bytes_delta`` say how the state grew or
     shrank. ``partials`` are an Arrow IPC stream of what this slot computed for split keys. ``sent``: rows for other
-    operators, by their number. ``merged``: keys of pieces that windows were made of.
+    operators, by their number; ``early`` those that were added up for one before they were sent or handed over, and the
+    seconds that took. ``merged``: keys of pieces that windows were made of.
     """
 
     operator: int
@@ -173,6 +175,7 @@ class SlotReport:
     copied_bytes: int = 0
     partials: bytes | None = None
     sent: Mapping[int, int] = field(default_factory=dict)
+    early: Mapping[int, tuple[int, float]] = field(default_factory=dict)
     merged: int = 0
 
 

@@ -20,12 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.arrays import I64
-from headgate.errors import HeadgateError, UserFunctionError
+from headgate.errors import HeadgateError, JobError, UserFunctionError
 from headgate.operators import KeyedOperator, WindowedAggregation
 from headgate.routing import Together, key_hash
-
-Way = Literal["instant", "smooth", "manifest", "copy"]
-"""How key groups take their state along: ``headgate.engine.migrating``."""
 
 Rule = Literal["fail", "drop", "side"]
 """What to do with rows that cannot be used: stop, drop and count, or count and send to the side output."""
@@ -58,7 +55,8 @@ class ToOutput:
 @dataclass(frozen=True, slots=True)
 class Mapped:
     """A node: a Python function over whole batches of rows. ``schema`` is what it must return; a value of a
-    ``lenient`` column (a key, where the job does not fail for bad ones) that does not fit becomes null."""
+    ``lenient`` column (a key, where the job does not fail for bad ones) that does not fit becomes null. ``keeps``:
+    columns that rows leave with as they came."""
 
     name: str
     function: Callable[[object], object]
@@ -66,6 +64,7 @@ class Mapped:
     schema: pa.Schema
     branches: tuple[Branch, ...]
     lenient: frozenset[str] = frozenset()
+    keeps: frozenset[str] = frozenset()
 
     def apply(self, rows: pa.Table) -> pa.Table:
         return conform(_called(self.name, self.function, self.kind, rows), self.schema, self.name, self.lenient)
@@ -122,7 +121,8 @@ class Step:
 
     ``component`` is the number of its component, None: it is one by itself. ``placed_by`` are the columns, among those
     of its key, that say in which key group a key is; none: all of them, in their order. ``per_window``: its windows are
-    computed one by one, at first where it ``decides_sharing`` while the job runs.
+    computed one by one, at first where it ``decides_sharing`` while the job runs. ``keeps``: key columns that the
+    results of a function have as they were; other operators pass their key on.
     """
 
     operator: KeyedOperator
@@ -137,6 +137,7 @@ class Step:
     placed_by: tuple[str, ...] = ()
     decides_sharing: bool = False
     per_window: bool = False
+    keeps: tuple[str, ...] = ()
 
     def placing(self, rows: pa.Table, hashes: I64) -> I64:
         """The hashes that key groups and slots go by, of rows that have the key columns and these key hashes."""
@@ -173,6 +174,8 @@ class Program:
     late: Rule = "drop"
     bad_keys: Rule = "fail"
     pairs: tuple[Pair, ...] = ()
+    built: tuple[int, ...] = ()
+    """The components that the job was built with, where it has others now."""
 
     @property
     def depth(self) -> int:
@@ -188,29 +191,77 @@ class Program:
                 numbers[member] = number
         return tuple(numbers)
 
-    def arranged(self, components: Sequence[int]) -> Program:
-        """The same job with other components, one number per operator, and the depths that follow from them."""
-        edges = [
+    @property
+    def edges(self) -> list[tuple[int, int]]:
+        """Which operators feed which."""
+        return [
             (number, leaf.operator)
             for number, step in enumerate(self.steps)
             for leaf in leaves(step.branches)
             if isinstance(leaf, ToOperator)
         ]
-        deep = depths(components, edges)
+
+    def arranged(self, components: Sequence[int]) -> Program:
+        """The same job with other components, one number per operator, and the depths that follow from them. Raises
+        ``JobError`` where components would wait for each other."""
+        deep = depths(components, self.edges)
         steps = zip(self.steps, components, deep, strict=True)
-        return replace(self, steps=tuple(replace(step, component=own, depth=at) for step, own, at in steps))
+        made = tuple(replace(step, component=own, depth=at) for step, own, at in steps)
+        return replace(self, steps=made, built=self.built or self.components)
 
     def taken_apart(self, pair: Pair) -> tuple[int, ...]:
-        """The components with the compute of a pair in one of its own: enorm's split."""
-        components = list(self.components)
+        """The components with the compute of a pair in one of its own: enorm's split.
+
+        Where others of its component feed it, what it feeds has to leave them too: else they would wait for each other.
+        """
+        components, own = list(self.components), self.components[pair.compute]
         components[pair.compute] = len(components)
+        if any(components[source] == own for source in self._reached(pair.compute, upwards=True)):
+            for fed in self._reached(pair.compute):
+                if components[fed] == own:
+                    components[fed] = len(components) + 1
         return self.arranged(components).components
 
     def put_together(self, pair: Pair) -> tuple[int, ...]:
-        """The components with a compute in that of its consolidate: enorm's combine."""
-        components = list(self.components)
+        """The components with a compute in that of its consolidate: enorm's combine. Where nothing of what the job was
+        built with as their component is to stay apart, all of that is together again."""
+        components, built = list(self.components), self.built or self.components
         components[pair.compute] = components[pair.consolidate]
+        mates = [number for number, own in enumerate(built) if own == built[pair.consolidate]]
+        apart = [other for other in self.pairs if components[other.compute] != components[other.consolidate]]
+        if pair.compute in mates and not any(other.compute in mates for other in apart):
+            for mate in mates:
+                components[mate] = len(components)
         return self.arranged(components).components
+
+    def _reached(self, operator: int, *, upwards: bool = False) -> set[int]:
+        """The operators that this one feeds, directly or not; upwards, those that feed it."""
+        found: set[int] = set()
+        border = {operator}
+        while border:
+            ends = ((target, source) if upwards else (source, target) for source, target in self.edges)
+            border = {end for start, end in ends if start in border} - found
+            found |= border
+        return found
+
+    def apart(self, pair: Pair) -> bool:
+        """Whether a compute and its consolidate are in different components."""
+        return self.components[pair.compute] != self.components[pair.consolidate]
+
+    @property
+    def wishes(self) -> dict[str, str]:
+        """What the job wants where the engine, or a person, may change it while the job runs."""
+        ways = {
+            f"split {pair.compute} {pair.consolidate}": f"{'auto, ' if pair.auto else ''}"
+            f"{'apart' if self.apart(pair) else 'together'}"
+            for pair in self.pairs
+        }
+        sharing = {
+            f"share {number}": "per window" if step.per_window else "auto"
+            for number, step in enumerate(self.steps)
+            if step.per_window or step.decides_sharing
+        }
+        return {**ways, **sharing}
 
     @property
     def together(self) -> Together:
@@ -246,14 +297,16 @@ class Program:
 def depths(components: Sequence[int], edges: Iterable[tuple[int, int]]) -> list[int]:
     """How deep the component of each operator is: one more than the deepest other one that feeds it.
 
-    ``edges`` go from one operator to another.
+    ``edges`` go from one operator to another. Raises ``JobError`` where components feed each other in a circle.
     """
     between = {(components[source], components[target]) for source, target in edges}
+    between = {(source, target) for source, target in between if source != target}
     deep = dict.fromkeys(components, 1)
-    for _ in deep:  # components do not wait for each other in a circle, so this is often enough
+    for _ in deep:  # often enough, if there is no circle
         for source, target in between:
-            if source != target:
-                deep[target] = max(deep[target], deep[source] + 1)
+            deep[target] = max(deep[target], deep[source] + 1)
+    if any(deep[target] <= deep[source] for source, target in between):
+        raise JobError.circle(sorted(between))
     return [deep[component] for component in components]
 
 

@@ -31,8 +31,10 @@ def progress_of(
     phases: Mapping[str, float],
     migrations: Migrations,
     regions: list[dict[str, Any]],
+    verdicts: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """The progress of a batch, from what was decided, committed and reported. ``phases`` are the driver's own times."""
+    """The progress of a batch, from what was decided, committed and reported. ``phases`` are the driver's own times,
+    ``verdicts`` what the cost models last found."""
     slots = plan.assignment.slots
     seconds, rows = np.zeros(slots), np.zeros(slots, dtype=np.int64)
     routed = [report for report in reports if isinstance(report, RouteReport)]
@@ -80,9 +82,22 @@ def progress_of(
         "results": {name: len(names) for name, names in manifest.outputs.items()},
         "edges": _edges(program, slotted),
         "regions": regions,
+        "verdicts": dict(verdicts),
         "watermark": _instant(plan.watermark),
         "watermark_micros": None if plan.watermark == END_OF_INPUT else plan.watermark,
     }
+
+
+def rates_of(recent: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Rows a batch from one keyed operator to another, by their names, over these progress reports. Windows send rows
+    only when they close, so one report says little."""
+    edges: dict[str, dict[str, float]] = {}
+    for progress in recent:
+        for source, targets in progress["edges"].items():
+            for target, rows in targets.items():
+                below = edges.setdefault(source, {})
+                below[target] = below.get(target, 0.0) + rows / len(recent)
+    return edges
 
 
 def _edges(program: Program, reports: Iterable[SlotReport]) -> dict[str, dict[str, int]]:

@@ -23,15 +23,19 @@ from pyspark.sql import functions as sf
 from headgate import control
 from headgate.control import Controller, Entry, Policy
 from headgate.durations import Duration, micros_of
+from headgate.engine.drawing import drawn
 from headgate.engine.driver import Driver, Options, rearranged
 from headgate.engine.ordered import Regions, spark_schema, tagged
 from headgate.engine.program import Pair, Program
+from headgate.engine.progress import rates_of
+from headgate.engine.running import migrated
 from headgate.engine.tasks import SETTINGS, SparkTasks
 from headgate.errors import AssignmentError, HeadgateError, JobError, QueryError
 from headgate.planners import PLANNERS, Limits, Planner
 from headgate.routing import Assignment, key_hash
 from headgate.state import HEARTBEAT_SECONDS, Checkpoint, Files, Migration
 from headgate.testing import CrashPoints
+from headgate.topology import RePartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,9 +94,9 @@ def start(
     ``balance``         the planner that levels the load, or its name; None: plain hashing, nothing moves
     ``limits``          what a plan may do; ``policy`` when one is made, and what it must gain
     ``trigger``         None: as fast as it goes; "10 seconds": at this pace; "available now": what there is, then stop
-    ``migration``       how key groups take their state along: "auto" (not at all where windows are split, else by
-                        reference), "manifest" (always by reference), "smooth" (windows that have begun stay where
-                        they are) or "copy" (rewritten while the batch waits, the papers' way)
+    ``migration``       how key groups take their state along: "auto" (the cheapest allowed way), "manifest" (by
+                        reference), "instant" (not at all, where windows are split), "smooth" (windows that have begun
+                        stay where they are) or "copy" (rewritten while the batch waits, the papers' way)
     ``statistics``      False: measure nothing per key; then nothing can be balanced
     ``keep_versions``   versions of the state that stay readable
     ``metrics_port``    serve Prometheus metrics on this port of the loopback address
@@ -382,6 +386,10 @@ class Query:
         """The last batches, oldest first."""
         return list(self._recent)
 
+    def rates(self) -> dict[str, dict[str, float]]:
+        """Rows a batch from one keyed operator to another over the last batches: what ``Job(rates=...)`` takes."""
+        return rates_of(self._recent)
+
     def assignment(self) -> Assignment:
         """Which slot has which key groups and pinned keys now."""
         return self._driver.assignment
@@ -391,8 +399,9 @@ class Query:
         return [Entry.from_json(entry) for entry in self._driver.checkpoint.journal()]
 
     def explain(self) -> str:
-        """The job drawn as text."""
-        return self.job.explain()
+        """The job drawn as text, as it runs now: what was taken apart, put together or is computed per window since it
+        started is drawn so."""
+        return drawn(self.job, self._driver.program.components, self._driver.per_window)
 
     def add_listener(self, listener: Listener | Callable[[dict[str, Any]], None]) -> None:
         """Call this with the progress of each batch, in the thread of the query: be quick."""
@@ -423,20 +432,20 @@ class Query:
             raise JobError.option("move", "given either keys or groups", (keys, groups))
         number = self._operator(operator)
         step = self._driver.program.steps[number]
-        program, together = self._driver.program, self._driver.together
+        program = self._driver.program
         if keys is not None and not program.pinnable(number):
             raise JobError.unpinned(step.operator.name, program.component_of(number))
         hashes = self._hashes(number, keys) if keys is not None else ()
-        component = together.component(number)
 
         def moved(assignment: Assignment) -> Assignment:
-            planned = together.planned(assignment)
+            together = self._driver.together  # at the boundary it may be another one
+            planned, component = together.planned(assignment), together.component(number)
             return together.spread(control.moved(planned, to, keys=hashes, groups=groups or (), operator=component))
 
         moved(self.assignment())  # what is wrong is refused now, not at the boundary
 
         def change(assignment: Assignment, batch: int) -> tuple[Assignment, list[Entry]]:
-            name = program.component_of(number)
+            name = self._driver.program.component_of(number)
             what = list(keys) if keys is not None else list(groups or ())
             unit = "key" if keys is not None else "key group"
             try:
@@ -466,7 +475,7 @@ class Query:
 
     def split(self, windows: str) -> None:
         """Run the compute of these windows (``aggregate(split=...)``) in a task of its own from the next batch on:
-        its key groups then move without their state."""
+        its key groups can then move without their state."""
         self._rearrange(windows, "taken apart by hand", Program.taken_apart)
 
     def combine(self, windows: str) -> None:
@@ -480,7 +489,76 @@ class Query:
             raise JobError.option("windows", "windows of a job that have a compute: aggregate(split=...)", windows)
         if self._ended.is_set():
             raise QueryError.not_running(self.name, "split or combine")
+        program = self._driver.program
+        try:
+            way(program, found[0])
+        except JobError as error:
+            raise JobError.not_movable(
+                program.steps[found[0].compute].operator.name,
+                f"rows would leave the component of {windows!r} and come back to it: fuse what is between them first",
+            ) from error
         self._driver.arrange(rearranged(found[0], way, Entry(0, "fused", text, windows)))
+
+    def migrate(self, operator: str, to: str | None = None) -> None:
+        """Run a keyed operator in the task of another one, or in a task of its own (None), from the next batch on:
+        enorm's Migrate.
+
+        Its key groups go to where the first operator of the component is; no window is lost or doubled. A query that is
+        started again has the components of its job. While key
+        groups are being handed over smoothly it waits. Raises ``JobError`` for an operator that the job does not have,
+        and where the two cannot be one component (other key columns, say).
+        """
+        number, target = self._operator(operator), None if to is None else self._operator(to)
+        if self._ended.is_set():
+            raise QueryError.not_running(self.name, "migrate")
+        migrated(self._driver.program, number, target)  # what is wrong is refused now, not at the boundary
+
+        def change(program: Program) -> tuple[tuple[int, ...], Entry]:
+            try:
+                components, text = migrated(program, number, target)
+            except JobError as error:
+                text = f"migrated by hand, but no longer possible: {error}"
+                return program.components, Entry(0, "refused", text, operator)
+            return components, Entry(0, "fused", f"migrated by hand: {text}", operator)
+
+        self._driver.arrange(change)
+
+    def repartition(self, operator: str, slots: Sequence[int]) -> None:
+        """Spread the key groups of an operator's component evenly over exactly these slots from the next batch on:
+        enorm's RePartition. As few groups move as that takes.
+
+        A planner plans over all slots again when it finds them uneven: set ``balance`` to None if it is to stay. Raises
+        ``JobError`` for an operator that the job does not have, ``AssignmentError`` for no slot, one that does not
+        exist or one that is draining.
+        """
+        number = self._operator(operator)
+        driver = self._driver
+
+        def spread(assignment: Assignment) -> tuple[Assignment, RePartition, int]:
+            component = driver.together.component(number)
+            planned = driver.together.planned(assignment)
+            after = control.repartitioned(planned, slots, operator=component)
+            size = planned.groups_per_operator
+            mine = slice(component * size, (component + 1) * size)
+            count = int((planned.groups[mine] != after.groups[mine]).sum())
+            had = frozenset(planned.groups[mine].tolist())
+            return driver.together.spread(after), RePartition(operator, had, frozenset(slots)), count
+
+        spread(self.assignment())  # what is wrong is refused now, not at the boundary
+
+        def change(assignment: Assignment, batch: int) -> tuple[Assignment, list[Entry]]:
+            name = driver.program.component_of(number)
+            try:
+                after, made, count = spread(assignment)
+            except AssignmentError as error:
+                text = f"repartitioned by hand, but no longer possible: {error}"
+                return assignment, [Entry(batch, "refused", text, name)]
+            before = sorted(made.before)
+            text = f"{made.purpose} by hand: from slots {_listed(before)} to {_listed(slots)}, {count} key groups move"
+            details = {"purpose": made.purpose, "before": before, "after": sorted(made.after), "groups": count}
+            return after, [Entry(batch, "hand", text, name, details=details)]
+
+        self._change("repartition", change)
 
     def set_balance(self, balance: Planner | str | None) -> None:
         """Level the load with another planner from now on; None: leave everything where it is."""
@@ -515,6 +593,10 @@ class Query:
         state = "running" if self.is_active else ("failed" if self._failure else "ended")
         at = "no batch yet" if last is None else f"batch {last['batch']}"
         return f"<Query {self.name!r} {state}, {at}>"
+
+
+def _listed(slots: Iterable[int]) -> str:
+    return ", ".join(str(slot) for slot in sorted(set(slots)))
 
 
 def _explained(job: str, batch: int | None, error: BaseException) -> BaseException:

@@ -4,21 +4,22 @@
     per window   every row once per window it is in, and nothing to merge
 
 What each costs is measured over a period as long as the longest window: rows and the time to add them up where they are
-read, keys merged and the time for it in the slots. While windows are computed one by one nothing is merged, so the
-merges per row are those of the last period in which slices were shared.
+read or where an operator before makes them, keys merged and the time for it in the slots. While windows are computed
+one by one nothing is merged, so the merges per row are those of the last period in which slices were shared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from headgate.control import Entry
 from headgate.engine.orders import RouteReport, SlotReport
 from headgate.engine.program import Program
 from headgate.operators import WindowedAggregation
 from headgate.windows import NO_WATERMARK
-from headgate.windows.costs import HYSTERESIS, Sharing, decide_sharing
+from headgate.windows.costs import HYSTERESIS, Choice, Sharing, decide_sharing
 
 
 @dataclass(slots=True)
@@ -35,8 +36,10 @@ class _Measured:
 @dataclass(slots=True)
 class SharingWatch:
     """Follows the windows of a job that may be computed either way. ``merges_per_row`` and ``merge_seconds`` are what
-    was last seen of an operator whose windows shared slices."""
+    was last seen of an operator whose windows shared slices. ``verdicts``: by operator what was last found, also where
+    nothing changed."""
 
+    verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)
     _measured: dict[int, _Measured] = field(default_factory=dict)
     _merges: dict[int, tuple[float, float]] = field(default_factory=dict)
 
@@ -52,12 +55,13 @@ class SharingWatch:
         changes."""
         entries: list[Entry] = []
         reports = list(slotted)
+        senders: list[RouteReport | SlotReport] = [*routed, *reports]
         for number, step in enumerate(program.steps):
             if not step.decides_sharing:
                 continue
             measured = self._measured.setdefault(number, _Measured())
-            for route in routed:
-                rows, seconds = route.early.get(number, (0, 0.0))
+            for sender in senders:
+                rows, seconds = sender.early.get(number, (0, 0.0))
                 measured.rows += rows
                 measured.seconds += seconds
             for report in reports:
@@ -73,18 +77,23 @@ class SharingWatch:
             if watermark < measured.began + windows.slicing.longest:
                 continue
             self._measured[number] = _Measured(began=watermark)
-            taken, why = self._judged(number, windows, measured, number in per_window)
-            if taken != (number in per_window):
+            choice = self._judged(number, windows, measured, number in per_window)
+            if choice is None:
+                continue
+            details = {"costs": dict(choice.costs), "now": choice.taken.value, "rows": measured.rows}
+            self.verdicts[windows.name] = {**details, "reason": choice.reason}
+            if (choice.taken is Sharing.PER_WINDOW) != (number in per_window):
                 per_window = per_window.symmetric_difference({number})
-                entries.append(Entry(0, "fused", why, windows.name, details={"per_window": taken}))
+                entries.append(Entry(0, "shared", choice.reason, windows.name, details=details))
         return per_window, entries
 
-    def _judged(self, number: int, windows: WindowedAggregation, measured: _Measured, alone: bool) -> tuple[bool, str]:
+    def _judged(self, number: int, windows: WindowedAggregation, measured: _Measured, alone: bool) -> Choice | None:
+        """The way to go on with; None while nothing is known of what merging costs."""
         times = windows.slicing.windows_per_row
         if not alone and measured.merged:
             self._merges[number] = measured.merged / measured.rows, measured.merge_seconds / measured.merged
         if number not in self._merges:
-            return alone, ""
+            return None
         merges_per_row, merge_seconds = self._merges[number]
         choice = decide_sharing(
             rows=measured.rows,
@@ -95,5 +104,8 @@ class SharingWatch:
         )
         costs = dict(choice.costs)
         now, other = (Sharing.PER_WINDOW, Sharing.SHARED) if alone else (Sharing.SHARED, Sharing.PER_WINDOW)
-        gains = costs[now.value] - costs[other.value] > HYSTERESIS * costs[now.value]
-        return (not alone if gains else alone), choice.reason
+        if choice.taken is other and costs[now.value] - costs[other.value] <= HYSTERESIS * costs[now.value]:
+            saved = 1 - costs[other.value] / costs[now.value]
+            reason = f"{other.value} would save {saved:.0%} of {costs[now.value]:.3g} s: not worth the change"
+            return replace(choice, taken=now, reason=reason)
+        return choice

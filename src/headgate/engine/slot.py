@@ -41,6 +41,7 @@ class SlotTask:
     _loads: dict[int, F64] = field(default_factory=dict)
     _local: dict[int, list[tuple[pa.Table, I64]]] = field(default_factory=dict)
     _sent: dict[int, int] = field(default_factory=dict)
+    _early: dict[int, tuple[int, float]] = field(default_factory=dict)
     _rejected: int = 0
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -64,7 +65,7 @@ class SlotTask:
         step = program.steps[number]
         self.orders.crash.reach("during tasks", orders.batch)
         arrived = self._arrived(number, parcels)
-        self._sent = {}
+        self._sent, self._early = {}, {}
         try:
             kind = WindowBatch if isinstance(step.operator, WindowedAggregation) else OperatorBatch
             results, report = kind(orders, number, self.slot, self.clock).run(arrived)
@@ -79,18 +80,26 @@ class SlotTask:
             target = program.steps[leaf.operator]
             rows, rejected = with_keys(rows, target, step.operator.name, program.bad_keys, outbox)
             self._rejected += rejected
-            rows = rows.select(target.operator.input_schema.names).combine_chunks()
+            rows = rows.select(target.operator.input_schema.names)
             hashes = key_hash(*(rows.column(name) for name in target.operator.key_names))
             self._sent[leaf.operator] = self._sent.get(leaf.operator, 0) + len(hashes)
+            rows, hashes = self._added_up(leaf.operator, rows, hashes)
             if step.component is not None and step.component == target.component:
                 self._hand_over(step, leaf.operator, target, rows, hashes)
                 return
-            rows, hashes = orders.early(leaf.operator, rows, hashes)
             ready.extend(send(orders, sender, leaf.operator, target, rows, hashes, self._loads))
 
         flow(step.branches, results, deliver)
         yield from ready
-        yield self._report(sender, replace(report, sent=self._sent))
+        yield self._report(sender, replace(report, sent=self._sent, early=self._early))
+
+    def _added_up(self, number: int, rows: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
+        """Rows for an operator, as it gets them, and note taken of how long that took."""
+        began, count = self.clock(), len(hashes)
+        rows, hashes = self.orders.early(number, rows, hashes)
+        before = self._early.get(number, (0, 0.0))
+        self._early[number] = before[0] + count, before[1] + self.clock() - began
+        return rows, hashes
 
     def _arrived(self, number: int, parcels: list[Parcel]) -> tuple[pa.Table, I64] | None:
         """The rows for an operator: what was sent, then what operators of its component made in this task."""
@@ -108,7 +117,6 @@ class SlotTask:
         Raises ``UserFunctionError`` where a row belongs elsewhere, because what its component is placed by was changed
         on the way.
         """
-        rows, hashes = self.orders.early(number, rows, hashes)
         slots = self.orders.assignment.route(target.placing(rows, hashes), number)
         astray = np.flatnonzero(slots != self.slot)
         if len(astray):

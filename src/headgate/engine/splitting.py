@@ -1,7 +1,7 @@
 """A compute and its consolidate in one task, or apart: decided while the job runs. Enorm 5.1.
 
     combined   one component, rigid: nothing is sent between them, key groups move with their state
-    split      two components, the compute flexible: partials of slices are sent, its key groups move without state
+    split      two components, the compute flexible: partials of slices are sent, its key groups can move without state
 
 Both are the same operators with the same state, so a change is made between two batches: the operators get other
 components, and where they are put together key groups move as always. Once per period, which is as long as the longest
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from headgate.control import Entry
 from headgate.engine.orders import SlotReport
@@ -41,9 +42,10 @@ class _Measured:
 @dataclass(slots=True)
 class Splitting:
     """Follows the pairs of a job, and says when one should run otherwise. ``max_pause_seconds`` a period is what moves
-    of a combined one may cost."""
+    of a combined one may cost. ``verdicts``: by operator what was last found, also where nothing changed."""
 
     max_pause_seconds: float
+    verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)
     _pairs: dict[Pair, _Measured] = field(default_factory=dict)
 
     def observe(
@@ -102,8 +104,9 @@ class Splitting:
         self._pairs[pair] = _Measured(began=watermark)
         now = Running.SPLIT if split else Running.COMBINED
         choice = decide_running(usage, now, max_pause_seconds=self.max_pause_seconds, shares=True)
+        details = {"costs": dict(choice.costs), "now": choice.taken.value, "rows": measured.rows}
+        self.verdicts[operator.name] = {**details, "reason": choice.reason}
         if choice.taken is now:
             return None
-        details = {"costs": dict(choice.costs), "now": choice.taken.value}
         assert isinstance(choice.taken, Running)
         return choice.taken, Entry(0, "fused", choice.reason, operator.name, details=details)

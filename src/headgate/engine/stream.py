@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from headgate.durations import Duration, micros_of
 from headgate.engine.payload import HASH
 from headgate.engine.program import REJECTED, BatchKind, FileFormat, ToOperator, ToOutput, returned_schema
-from headgate.engine.windowing import PartialStream, WindowedStream, windows_of
+from headgate.engine.windowing import PartialStream, WindowedStream, no_results_among, windows_of
 from headgate.errors import JobError, KeyTypeError
 from headgate.operators import (
     LEFT,
@@ -35,7 +35,7 @@ from headgate.regions.options import options_of
 from headgate.routing import key_hash
 from headgate.sinks import Sink
 from headgate.sinks.builtin import as_sink
-from headgate.windows import CountWindows, Sessions, Slicing, TimeWindows, Tumbling
+from headgate.windows import CountWindows, Sessions, Slicing, Spans, TimeWindows, Tumbling
 
 if TYPE_CHECKING:
     from headgate.engine.job import Job
@@ -360,6 +360,7 @@ class KeyedStream:
         goes to the slot of its key; then ``split=True`` spreads the rows of keys that are too hot for one slot over
         all of them (W-Choices) and brings the parts together at the end of the batch.
         """
+        no_results_among({"name": name, "ttl": ttl, "combine_early": combine_early, "split": split})
         label = name or f"aggregate{len(self.stream.job._steps)}"
         operator = Aggregation(label, self._used(aggregates), self.keys, aggregates)
         return self._add(operator, ttl, timers=False, combine_early=combine_early, splits=split)
@@ -385,6 +386,7 @@ class KeyedStream:
         every: Duration | None = None,
         offset: Duration = 0,
         lateness: Duration = 0,
+        spans: Spans = Spans.START,
     ) -> WindowedStream:
         """The rows by key and window of event time: ``window("1 hour")`` one after the other, ``window("1 hour",
         every="5 minutes")`` overlapping, ``window("10 minutes", "1 hour", every="10 minutes")`` several lengths at
@@ -393,23 +395,37 @@ class KeyedStream:
         ``lateness`` lets rows in that are behind the watermark by up to so much; their keys are emitted again for the
         windows that had closed. However many windows a row is in, it is added up once.
 
+        ``spans`` (``headgate.windows.Spans``) says which windows a row is in that stands for a span of time: it needs
+        ``aggregate(until=...)``.
+
         Instead of lengths it takes one object of ``headgate.windows``, which says all by itself: ``Tumbling``,
         ``Hopping``, ``Overlapping``, ``Sessions``, ``CountWindows``.
         """
-        kind = windows_of(lengths, every, offset, lateness)
+        kind = windows_of(lengths, every, offset, lateness, spans)
         if self.stream.job.event_time is None and not isinstance(kind, CountWindows):
             raise JobError.no_event_time("window")
         return WindowedStream(self, kind)
 
     def compute(
-        self, slice: Duration, *, offset: Duration = 0, name: str | None = None, **aggregates: Aggregate
+        self,
+        slice: Duration,
+        *,
+        offset: Duration = 0,
+        until: str | None = None,
+        spans: Spans = Spans.START,
+        name: str | None = None,
+        **aggregates: Aggregate,
     ) -> PartialStream:
         """Partials per key and slice of event time, for ``consolidate`` to make windows of: enorm's low-level form.
 
         Nothing else can be done with partials. A compute and its consolidates run in one task, like all operators with
         the same keys, unless they are kept apart (``Job.keep_apart``, ``aggregate(split=True)``): then key groups of
-        the compute move at once, without their state.
+        the compute can move without their state (``migration="instant"``).
+
+        With ``until``, a column, a row stands for the time from its event time until then, and counts in the slice
+        that it starts in, or with ``Spans.END`` in the one that it ends in.
         """
+        no_results_among({"offset": offset, "until": until, "spans": spans, "name": name})
         job = self.stream.job
         label = name or f"compute{len(job._steps)}"
         if job.event_time is None:
@@ -417,8 +433,8 @@ class KeyedStream:
         if job.event_time not in self.stream.schema.names:
             raise JobError.unknown_column("compute", job.event_time, self.stream.schema.names)
         slicing = Slicing.of(Tumbling(slice, offset=offset))
-        used = self._used(aggregates)
-        operator = Compute(label, used, self.keys, aggregates, slicing, job.event_time)
+        used = self._used(aggregates, until)
+        operator = Compute(label, used, self.keys, aggregates, slicing, job.event_time, until=until, spans=spans)
         rows = self._add(operator, None, timers=False, combine_early=True)
         return PartialStream(rows, self.keys, used, aggregates, slicing)
 

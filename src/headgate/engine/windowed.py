@@ -98,6 +98,7 @@ class WindowBatch:
             for piece, own in _by_piece(rows, hashes, self.operator).items()
             if self._needed_until(piece) > before
         }
+        fresh |= self._amended(fresh)
         results, made = self._close(fresh)
         self._lap("process")
         lasting = {piece: own for piece, own in fresh.items() if self._needed(piece)}
@@ -144,6 +145,21 @@ class WindowBatch:
         self.refs = (*kept, Ref(run, run.places))
         return run.bytes
 
+    def _amended(self, fresh: dict[Piece, Partials]) -> dict[Piece, Partials]:
+        """What has come for slices that are over, as partials of the windows that were made of these and kept: so a
+        longer window has it, whichever of the two it is made of. Results of other operators may be of any time."""
+        over = [piece for piece in fresh if piece.hop == SLICE and piece.end <= self.orders.last_watermark]
+        if not over:
+            return {}
+        kept = {piece for ref in self.refs for piece, _ in self._pieces(ref.run) if piece.hop >= 0}
+        amended: dict[Piece, Partials] = {}
+        for window in sorted(kept):
+            parts = [fresh[piece] for piece in over if window.start <= piece.start and piece.end <= window.end]
+            if parts:
+                merged, hashes = self._merged(parts)
+                amended[window] = self.operator.placed(merged, window), hashes
+        return amended
+
     def _close(self, fresh: dict[Piece, Partials]) -> tuple[pa.Table, dict[Piece, Partials]]:
         """The results of the windows that end now, and the pieces among them that are worth keeping."""
         orders, slicing, consolidation = self.orders, self.operator.slicing, self.operator.consolidation
@@ -164,18 +180,19 @@ class WindowBatch:
         kept: dict[Piece, Partials] = {}
         results = []
         for window in (*windows, *again):
+            hop = slicing.hops[window.hop]
+            if hop.helper and slicing.lateness:
+                continue  # nothing would be made of it
             inputs = consolidation.step(window, known).inputs
             parts = [part for piece in inputs for part in self._partials(piece, fresh, made)]
             own = self._partials(Piece(window.start, window.end, direct(window.hop)), fresh, {})
+            if window in again:  # only the keys that late rows have come for
+                parts, own = ([_of_keys(part, again[window]) for part in those] for those in (parts, own))
             if not parts and not own:
                 continue
             merged = self._merged(parts)
-            hop = slicing.hops[window.hop]
             if not hop.helper:
                 whole = self._merged([*parts, *own]) if own else merged
-                if window in again:
-                    late = among(whole[1], again[window])
-                    whole = whole[0].filter(pa.array(late)), whole[1][late]
                 results.append(self.operator.results(self._own(*whole, window), window))
             if parts and self.operator.share and not slicing.lateness:  # late rows would make it wrong
                 made[window], known[window] = merged, len(merged[1])
@@ -208,10 +225,10 @@ class WindowBatch:
         if not slicing.lateness or before == NO_WATERMARK:
             return found
         for piece, (_, hashes) in fresh.items():
-            if piece.hop < SLICE:
-                if piece.end <= before:
-                    window = self.operator.consolidation.window(direct(piece.hop), piece.start)
-                    found[window] = np.union1d(found.get(window, nothing()), hashes)
+            if piece.hop < SLICE and piece.end <= before:
+                window = self.operator.consolidation.window(direct(piece.hop), piece.start)
+                found[window] = np.union1d(found.get(window, nothing()), hashes)
+            if piece.hop != SLICE:
                 continue
             for number, hop in enumerate(slicing.hops):
                 if hop.helper:
@@ -235,7 +252,8 @@ class WindowBatch:
     def _pieces(self, run: RunInfo) -> Iterable[tuple[Piece, int]]:
         slicing = self.operator.slicing
         for hop, start, rows in run.pieces:
-            yield Piece(start, start + _length(slicing, hop), hop), rows
+            if _usable(slicing, hop):
+                yield Piece(start, start + _length(slicing, hop), hop), rows
 
     def _partials(self, piece: Piece, fresh: dict[Piece, Partials], made: dict[Piece, Partials]) -> list[Partials]:
         if piece in made:
@@ -366,13 +384,26 @@ class _Shelf:
         identity = np.concatenate([np.asarray(chunk) for chunk in rows.column(0).chunks] or [nothing()])
         hashes = operator.key_hashes(table, identity) if len(identity) else nothing()
         empty = operator.partial_schema.empty_table(), nothing()
-        if len(ref.run.pieces) == 1:
+        if len(ref.run.pieces) == 1 and _usable(operator.slicing, ref.run.pieces[0][0]):
             ((hop, start, _),) = ref.run.pieces
             return cls({Piece(start, start + _length(operator.slicing, hop), hop): (table, hashes)}, empty)
         return cls(_by_piece(table, hashes, operator), empty)
 
     def of(self, piece: Piece) -> Partials:
         return self.pieces.get(piece, self.empty)
+
+
+def _of_keys(partials: Partials, keys: I64) -> Partials:
+    """The partials of some keys, whose hashes ascend."""
+    table, hashes = partials
+    wanted = among(hashes, keys)
+    return table.filter(pa.array(wanted)), hashes[wanted]
+
+
+def _usable(slicing: Slicing, hop: int) -> bool:
+    """Whether windows can be made of pieces of this hop: not of those that a helper left which is no more, nor, where
+    late rows come in, of any that were made of slices. The slices are there as long as a window needs them."""
+    return hop < 0 or (hop < len(slicing.hops) and not slicing.lateness)
 
 
 def _length(slicing: Slicing, hop: int) -> int:
@@ -387,13 +418,15 @@ def _by_piece(table: pa.Table, hashes: I64, operator: WindowedAggregation) -> di
     if not len(hashes):
         return {}
     grouping, pieces = grouped_by_piece(table)
-    found = [Piece(start, start + _length(operator.slicing, hop), hop) for hop, start in pieces]
-    if len(found) == 1:
-        return {found[0]: (table, hashes)}
+    slicing = operator.slicing
+    if len(pieces) == 1 and _usable(slicing, pieces[0][0]):
+        ((hop, start),) = pieces
+        return {Piece(start, start + _length(slicing, hop), hop): (table, hashes)}
     table, hashes = table.take(pa.array(grouping.order)), hashes[grouping.order]
     edges = grouping.starts.tolist()
     sorted_out = {
-        piece: (table.slice(low, high - low), hashes[low:high])
-        for piece, low, high in zip(found, edges[:-1], edges[1:], strict=True)
+        Piece(start, start + _length(slicing, hop), hop): (table.slice(low, high - low), hashes[low:high])
+        for (hop, start), low, high in zip(pieces, edges[:-1], edges[1:], strict=True)
+        if _usable(slicing, hop)
     }
     return dict(sorted(sorted_out.items(), key=lambda item: (item[0].hop, item[0].start)))

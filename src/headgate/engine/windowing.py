@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -11,30 +12,55 @@ import pyarrow as pa
 from headgate.durations import Duration
 from headgate.errors import JobError
 from headgate.operators import Aggregate, Consolidate, CountAggregation, SessionAggregation, WindowedAggregation
-from headgate.windows import CountWindows, Sessions, Slicing, TimeWindows, window, with_helpers
+from headgate.windows import CountWindows, Sessions, Slicing, Spans, TimeWindows, window, with_helpers
 
 if TYPE_CHECKING:
     from headgate.engine.stream import KeyedStream, Stream
+
+MAX_SLICES = 20_000
+"""That a window may be made of, a day every five seconds say. How a window is put together is looked at slice by slice
+when it closes; hops of odd lengths have slices of milliseconds, and would take minutes."""
 
 AnyWindows = TimeWindows | Sessions | CountWindows
 """The kinds of windows a user can ask for."""
 
 
 def windows_of(
-    lengths: Sequence[Duration | AnyWindows], every: Duration | None, offset: Duration, lateness: Duration
+    lengths: Sequence[Duration | AnyWindows],
+    every: Duration | None,
+    offset: Duration,
+    lateness: Duration,
+    spans: Spans = Spans.START,
 ) -> AnyWindows:
     """The windows that somebody told by lengths, or by one object that says all by itself."""
+    if not isinstance(spans, Spans):
+        raise JobError.option("spans", "one of headgate.windows.Spans", spans)
     kind = lengths[0] if len(lengths) == 1 and not isinstance(lengths[0], Duration) else None
     if kind is None:
-        return window(*lengths, every=every, offset=offset, lateness=lateness)  # type: ignore[arg-type]
-    if every is not None or offset or lateness:
-        given = {"every": every, "offset": offset, "lateness": lateness}
+        return window(*lengths, every=every, offset=offset, lateness=lateness, spans=spans)  # type: ignore[arg-type]
+    given = {"every": every, "offset": offset, "lateness": lateness, "spans": spans is not Spans.START and spans}
+    if any(given.values()):
         raise JobError.option(
-            "every, offset and lateness",
+            "every, offset, lateness and spans",
             f"left out beside {type(kind).__name__}, which has its own",
             {name: value for name, value in given.items() if value},
         )
     return kind
+
+
+def no_results_among(options: Mapping[str, object]) -> None:
+    """Refuse a result that has the name of an option: it would be taken for that."""
+    for name, value in options.items():
+        if isinstance(value, Aggregate):
+            raise JobError.option(
+                f"a result named {name!r}", "named otherwise, since that is an option of aggregate()", value.verb
+            )
+
+
+def _spanless(kind: TimeWindows) -> None:
+    """Rows without a span are in the windows of their one time: a rule for spans would do nothing."""
+    if kind.spans is not Spans.START:
+        raise JobError.option("spans", "left out where aggregate(until=...) does not say what rows span", kind.spans)
 
 
 class WindowedStream:
@@ -63,13 +89,14 @@ class WindowedStream:
         ``share="per window"`` computes every window by itself, each row once for each; ``"auto"`` changes between that
         and slices, whichever costs less by what is measured.
 
-        ``until`` names a column, so that a row stands for the time from its event time until then; ``spans`` of the
-        window (``headgate.windows.Tumbling("1 hour", spans=...)``) says which windows such a row is in.
+        ``until`` names a column, so that a row stands for the time from its event time until then;
+        ``window(..., spans=...)`` says which windows such a row is in.
 
         ``split=True`` makes the partials of slices in one operator, ``NAME.compute``, and windows of them in another:
-        a shuffle more, and key groups of the first move without their state. ``"auto"`` runs both in one task or
+        a shuffle more, and key groups of the first can move without their state. ``"auto"`` runs both in one task or
         apart, whichever costs less by what is measured, and changes that between two batches.
         """
+        no_results_among({"name": name, "share": share, "split": split, "until": until})
         keyed, kind, stream = self.keyed, self.kind, self.keyed.stream
         used = keyed._used(aggregates, until)
         if share not in (True, False, "auto", "per window"):
@@ -90,20 +117,29 @@ class WindowedStream:
             label = name or f"sessions{number}"
             sessions = SessionAggregation(label, used, keyed.keys, aggregates, kind, event_time)
             return keyed._add(sessions, None, timers=True, combine_early=True, lateness_micros=late)
+        if until is None:
+            _spanless(kind)
         slicing = Slicing.of(kind)
+        if slicing.longest > MAX_SLICES * slicing.width:
+            raise JobError.window(
+                "the slices that a window is made of", f"be at most {MAX_SLICES:,}", slicing.longest // slicing.width,
+                "choose lengths, hops and offsets with a greater common divisor",
+            )  # fmt: skip
         label = name or f"windows{number}"
         if split:
             if split not in (True, "auto"):
                 raise JobError.option("split", 'True, False or "auto"', split)
-            if share not in (True, False) or until is not None:
-                raise JobError.option("share and until", "left out beside split, which needs slices", (share, until))
+            if share not in (True, False):
+                raise JobError.option("share", "True or False beside split, which needs slices", share)
             if late:
                 raise JobError.option("split", "left out for windows with lateness: partials come once", split)
             width = timedelta(microseconds=slicing.width)
             offset = timedelta(microseconds=slicing.anchor)
-            partials = keyed.compute(width, offset=offset, name=f"{label}.compute", **aggregates)
+            partials = keyed.compute(
+                width, offset=offset, until=until, spans=kind.spans, name=f"{label}.compute", **aggregates
+            )
             stream.job._split[f"{label}.compute", label] = split == "auto"
-            return partials.consolidate(kind, name=label, share=bool(share))
+            return partials.consolidate(replace(kind, spans=Spans.START), name=label, share=bool(share))
         if share is True or share == "auto":
             slicing = with_helpers(slicing)
         operator = WindowedAggregation(
@@ -173,11 +209,18 @@ class PartialStream:
         kind = windows_of(lengths, every, offset, 0)
         if not isinstance(kind, TimeWindows):
             raise JobError.option("consolidate", "given windows of time", type(kind).__name__)
+        _spanless(kind)
+        widest, width = (timedelta(microseconds=each.width) for each in (Slicing.of(kind), self._slicing))
+        if widest % width:
+            raise JobError.window(
+                "the slices that a consolidate merges", f"divide {widest}, the widest that fit its windows", str(width),
+                "make them narrower, or its windows longer",
+            )  # fmt: skip
         slicing = Slicing(kind.hops, kind.lateness_micros, slice_micros=self._slicing.width)
         if slicing.anchor != self._slicing.anchor:
             raise JobError.window(
-                "the offset of a consolidate", "fall on slices of its compute", timedelta(microseconds=slicing.anchor),
-                "give the compute the same offset",
+                "the offset of a consolidate", "fall on the slices that it merges",
+                str(timedelta(microseconds=slicing.anchor)), "give the compute the same offset",
             )  # fmt: skip
         if share:
             slicing = with_helpers(slicing)

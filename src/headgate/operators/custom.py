@@ -226,8 +226,8 @@ class OneKey(CustomFold):
         return self.state.make()
 
     def _rows(self, states: Sequence[pa.Array]) -> list[tuple[Any, ...] | None]:
-        """The saved states, None where there is none."""
-        columns = [column.to_pylist() for column in states]
+        """The saved states, None where there is none. Maps are dicts, as they were when they were saved."""
+        columns = [column.to_pylist(maps_as_pydicts="strict") for column in states]
         return [row[:-1] if row[-1] else None for row in zip(*columns, strict=True)]
 
     def _restored(self, saved: tuple[Any, ...] | None) -> Any:

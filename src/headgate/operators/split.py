@@ -36,6 +36,11 @@ class Compute(WindowedAggregation):
         (hop,) = self.slicing.hops
         if hop.length != hop.every or self.slicing.lateness:
             raise JobError.window("the slices of a compute", "lie side by side and wait for no late rows", self.windows)
+        if not self.sliceable:
+            raise JobError.window(
+                "the rule for rows that last in a compute", "be START or END, which put a row in one slice",
+                self.spans.name, "let windows do it by themselves, without compute and split",
+            )  # fmt: skip
         object.__setattr__(self, "output_schema", self.partial_schema)
 
     def results(self, merged: pa.Table, piece: Piece) -> pa.Table:
@@ -56,7 +61,7 @@ class Consolidate(WindowedAggregation):
         object.__setattr__(self, "input_schema", self.partial_schema)
         if self.slicing.lateness:
             raise JobError.window(
-                "the lateness of a consolidate", "be zero", timedelta(microseconds=self.slicing.lateness),
+                "the lateness of a consolidate", "be zero", str(timedelta(microseconds=self.slicing.lateness)),
                 "give the job slack instead: its partials come when their slice has closed",
             )  # fmt: skip
         if self.partial:

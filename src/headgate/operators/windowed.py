@@ -30,7 +30,7 @@ from headgate.errors import InputError
 from headgate.operators.aggregates import Aggregate, Aggregation
 from headgate.operators.contract import Clock, KeyedInput, KeyedOutput
 from headgate.operators.grouping import Grouping, check_one_key, group_rows
-from headgate.windows import SLICE, Consolidation, Piece, Slicing, Spans, place_in_windows
+from headgate.windows import SLICE, Consolidation, Piece, Slicing, Spans, place_in_windows, with_helpers
 
 HOP, START = "__hop", "__start"
 """The columns that say which piece a partial is of: the number of its hop (``SLICE`` for a slice), and its start."""
@@ -91,12 +91,13 @@ class WindowedAggregation:
     output_schema: pa.Schema = field(init=False)
 
     def __post_init__(self) -> None:
-        for name in (HOP, START, WINDOW_START, WINDOW_END):
-            if name in self.input_schema.names or name in self.aggregates:
-                raise InputError(
-                    f"operator {self.name!r} must have no column or aggregate named {name!r}, which its windows use: "
-                    "rename it"
-                )
+        made = {*self.key_names, *self.aggregates}
+        # Other columns may be named like the bounds: rows may be results of windows themselves.
+        for name in sorted(({HOP, START} & {*self.input_schema.names, *made}) | ({WINDOW_START, WINDOW_END} & made)):
+            raise InputError(
+                f"operator {self.name!r} must have no column or aggregate named {name!r}, which its windows use: "
+                "rename it"
+            )
         if self.spans is Spans.SHARE:
             raise InputError(
                 f"operator {self.name!r} must count rows that span several windows whole, got the rule SHARE: take "
@@ -124,9 +125,11 @@ class WindowedAggregation:
     def windows(self) -> str:
         """The windows in words: what state depends on, and must not change on a checkpoint.
 
-        Helpers are among them, since the state has partials of theirs.
+        Helpers are among them, since the state may have partials of theirs: those that ``share`` would have. So whether
+        windows share may change.
         """
-        spans = [(timedelta(microseconds=each) for each in (h.length, h.every, h.offset)) for h in self.slicing.hops]
+        hops = with_helpers(self.slicing).hops
+        spans = [(timedelta(microseconds=each) for each in (hop.length, hop.every, hop.offset)) for hop in hops]
         return "windows of " + ", ".join(f"{length} every {every} from {offset}" for length, every, offset in spans)
 
     @property

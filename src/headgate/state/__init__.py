@@ -9,6 +9,7 @@ from headgate.state.manifest import (
     Counts,
     Manifest,
     Migration,
+    Way,
     assignment_from_json,
     assignment_to_json,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "RunInfo",
     "RunWriter",
     "Timer",
+    "Way",
     "assignment_from_json",
     "assignment_to_json",
     "astray",

@@ -29,7 +29,10 @@ Result = TypeVar("Result")
 FORMAT = 1
 """The format of manifests and plans that is written, and the newest that is read."""
 
-Migration = Literal["auto", "manifest", "copy", "smooth"]
+Way = Literal["instant", "smooth", "manifest", "copy"]
+"""How key groups take their state along: ``headgate.engine.migrating``."""
+
+Migration = Literal["auto", "manifest", "copy", "smooth", "instant"]
 """What was asked for: how key groups that move get their state to the new slot (``headgate.engine.migrating``)."""
 
 
@@ -64,7 +67,7 @@ class Manifest:
 
     ``shared`` holds per operator the hashes of split keys, ascending; ``event_times`` per source the greatest event
     time seen; ``outputs`` per output the files of this batch's results; ``progress`` the migrations that are not over,
-    and lines that the next plan takes into the journal. Times are microseconds UTC.
+    and lines that the journal gets when the batch is delivered. Times are microseconds UTC.
     """
 
     job: str
@@ -135,8 +138,9 @@ class BatchPlan:
     """What is decided before a batch runs. Equal content compares equal.
 
     ``now`` is the processing time of the batch and of every replay of it; ``decisions`` are entries for the journal.
-    ``handovers`` are the key groups that two slots have a part of, ``components`` the number of each operator's
-    component where it is not that of the job, ``per_window`` the operators whose windows are computed one by one.
+    ``ways`` says how key groups of an operator move that do, ``handovers`` are those that two slots have a part of,
+    ``components`` the number of each operator's component where it is not that of the job, ``per_window`` the operators
+    whose windows are computed one by one, and ``wishes`` what the job wanted where either may be changed while it runs.
     """
 
     batch: int
@@ -149,7 +153,9 @@ class BatchPlan:
     components: tuple[int, ...] = ()
     per_window: tuple[int, ...] = ()
     decisions: Sequence[Mapping[str, Any]] = ()
+    ways: Mapping[int, Way] = field(default_factory=dict)
     format: int = FORMAT
+    wishes: Mapping[str, str] = field(default_factory=dict)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BatchPlan) and self.to_bytes() == other.to_bytes()
@@ -167,9 +173,11 @@ class BatchPlan:
                 "now": self.now,
                 "shared": [_packed(hashes) for hashes in self.shared],
                 "migration": self.migration,
+                "ways": {str(operator): way for operator, way in self.ways.items()},
                 "handovers": _listed(self.handovers),
                 "components": list(self.components),
                 "per_window": list(self.per_window),
+                "wishes": dict(self.wishes),
                 "decisions": [dict(decision) for decision in self.decisions],
             }
         )
@@ -188,9 +196,11 @@ class BatchPlan:
             now=fields["now"],
             shared=tuple(_hashes(text) for text in fields["shared"]),
             migration=fields["migration"],
+            ways={int(operator): way for operator, way in fields.get("ways", {}).items()},
             handovers=_handovers(fields),
             components=tuple(fields.get("components", ())),
             per_window=tuple(fields.get("per_window", ())),
+            wishes=fields.get("wishes", {}),
             decisions=tuple(fields["decisions"]),
             format=fields["format"],
         )

@@ -4,13 +4,14 @@ from headgate.topology.adaptation import Migrate, RePartition, combine, scale_ou
 from headgate.topology.components import Component, Layout
 from headgate.topology.fusion import PAPER, Fusion, Rules, Score, baseline, fuse
 from headgate.topology.graph import Edge, Flow, Topology
-from headgate.topology.migration import Bounds, Migration, Moving, Pick, allowed, pick
+from headgate.topology.migration import Allowed, Bounds, Migration, Moving, Pick, Price, allowed, cheapest, pick, taken
 from headgate.topology.operators import ALL, Attributes, Kind, Operator, cardinality, intersect
 from headgate.topology.verdicts import Verdict, Why
 
 __all__ = [
     "ALL",
     "PAPER",
+    "Allowed",
     "Attributes",
     "Bounds",
     "Component",
@@ -24,6 +25,7 @@ __all__ = [
     "Moving",
     "Operator",
     "Pick",
+    "Price",
     "RePartition",
     "Rules",
     "Score",
@@ -33,10 +35,12 @@ __all__ = [
     "allowed",
     "baseline",
     "cardinality",
+    "cheapest",
     "combine",
     "fuse",
     "intersect",
     "pick",
     "scale_out",
     "split",
+    "taken",
 ]

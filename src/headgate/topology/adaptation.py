@@ -11,7 +11,7 @@ a boundary.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headgate.errors import JobError
 from headgate.topology.components import Component, Layout
@@ -31,6 +31,8 @@ class Migrate:
     operator: str
     source: str
     target: str | None
+    along: tuple[str, ...] = field(default=(), repr=False)
+    """Maps that go with it, because they run where its rows are made."""
 
     def applied(self, layout: Layout) -> Layout:
         """The layout after it. Raises ``JobError`` if the operator is not there, or has nothing in common with the
@@ -52,6 +54,8 @@ class Migrate:
                     "or give it a component of its own",
                 )
             after = layout.moved(self.operator, layout.home[self.target])
+        for name in self.along:
+            after = after.moved(name, after.home[self.operator])
         cycle = after.cycle()
         if cycle is not None:
             names = " -> ".join(after.components[at].label for at in (*cycle, cycle[0]))

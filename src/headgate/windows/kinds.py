@@ -51,6 +51,9 @@ class Spans(Enum):
         EACH             A, B        every window it touches, whole in each
         WITHIN           none        only windows that cover it
         SHARE            A, B        every window it touches, in each with the share of it that lies inside
+
+    Jobs take all but ``SHARE``: their aggregates count rows whole. It is for ``windows.place_in_windows``, and in a job
+    for a ``map`` before ``key_by`` that makes a row of each share, as it does for any other rule.
     """
 
     START = "start"

@@ -109,9 +109,7 @@ class Slicing:
         Ends in ``(before, now]``; starts ascending, each once. Windows without a slice are not there: nothing came.
         Helpers that no window covers are not there either: nobody would merge them.
         """
-        _, starts = self.windows_of(slices, hop)
-        ends = starts + self.hops[hop].length
-        found: I64 = np.unique(starts[(ends > before) & (ends <= now)])
+        found = self._ending(slices, hop, before, now)
         if self.hops[hop].helper:
             found = found[self.needed_until(found, found + self.hops[hop].length) > before]
         return found
@@ -122,10 +120,20 @@ class Slicing:
         Those with ``end <= watermark < end + lateness``. Pass the watermark that the window's first result was made at
         or a later one.
         """
-        _, starts = self.windows_of(touched, hop)
-        ends = starts + self.hops[hop].length
-        found: I64 = np.unique(starts[(ends <= watermark) & (ends > watermark - self.lateness)])
-        return found
+        return self._ending(touched, hop, watermark - self.lateness, watermark)
+
+    def _ending(self, slices: I64, hop: int, after: int, upto: int) -> I64:
+        """The windows of a hop over any of these slices with ends in ``(after, upto]``: starts ascending, each once.
+
+        Linear in the slices and the windows found, however many windows a slice is in.
+        """
+        one, slices = self.hops[hop], np.unique(slices)
+        low, high = (max(NEVER, (at - one.offset - one.length) // one.every) for at in (after, upto))
+        first = np.maximum((slices - one.offset - one.length) // one.every, low) + 1
+        last = np.minimum((slices - one.offset) // one.every, high)
+        first[1:] = np.maximum(first[1:], last[:-1] + 1)  # windows over the slice before it are found already
+        _, number = expand(first, last - first + 1)
+        return number * one.every + one.offset
 
     def stale(self, starts: I64, ends: I64, touched: I64) -> Bool:
         """Which results ``[start, end)`` made earlier no longer tell all, since rows came into these slices later.
