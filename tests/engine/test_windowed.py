@@ -18,6 +18,7 @@ import headgate as hg
 from headgate.engine import windowed
 from headgate.engine.program import Input, Mapped, Program, Step, ToOperator, ToOutput
 from headgate.operators import Aggregation, WindowedAggregation
+from headgate.state import MAX_REFS
 from headgate.windows import Slicing, window, with_helpers
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.int64())])
@@ -329,3 +330,15 @@ def test_results_of_any_time_count_alike_wherever_they_are_and_whatever_windows_
         rows = [{"k": key, "at": 10 * number + ahead} for key, ahead in drawn]
         flush = number == len(turns)
         assert shared.batch(rows, flush=flush) == slices.batch(rows, flush=flush)
+
+
+def test_slices_of_few_rows_share_runs(engine: Any, tmp_path: Path) -> None:
+    """A row a batch, each in a slice of its own: a hundred slices are open, and few files."""
+    bench = _bench(engine, tmp_path, _operator(100, every=1), slots=1)
+    counts = []
+    for at in range(220):
+        made = bench.batch([{"k": "a", "v": 1, "at": at}])["out"]
+        counts.append(len(bench.last.layout.refs(0, 0)))
+        assert [row["n"] for row in made] == ([min(at - 1, 100)] if at > 1 else [])
+    assert max(counts) <= 2 * MAX_REFS
+    assert int(bench.last.counts[0].rows.sum()) < 400, "what no window needs is not written again"

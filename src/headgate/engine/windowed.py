@@ -303,11 +303,13 @@ class WindowBatch:
 
     def _fold(self, refs: Sequence[Ref], own: set[Piece], rows: int) -> list[Ref]:
         """The runs to be written again with what is new: the newest ones that share a piece with it and are not much
-        larger; and the smallest of all where there are too many."""
+        larger; where there are many, small ones of other pieces too; and the smallest of all where there are too
+        many."""
         taken: list[Ref] = []
+        small = ALONE if len(refs) > MAX_REFS else 0
         for ref in reversed(refs):
             shares = not own.isdisjoint(piece for piece, _ in self._pieces(ref.run))
-            if shares and ref.rows <= GROWTH * rows:
+            if (shares or ref.rows < small) and ref.rows <= GROWTH * rows:
                 taken.append(ref)
                 rows += ref.rows
         most = max(MAX_REFS, 2 * len({piece for ref in refs for piece, _ in self._pieces(ref.run)}))
