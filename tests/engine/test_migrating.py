@@ -246,6 +246,23 @@ def test_a_smooth_move_sends_rows_of_both_kinds_of_windows_to_both_slots(engine:
     assert {entry["details"]["way"] for entry in over} == {"smooth"}
 
 
+def test_fewer_slots_wait_for_what_is_handed_over_and_the_journal_says_so_once(engine: Any, tmp_path: Path) -> None:
+    bench = engine.Bench(tmp_path, _whole(20, 10), options={"migration": "smooth"})
+    bench.batch(_rows(ALL, 0))
+    _moved_everything(bench)
+    bench.batch(_rows(ALL, 10))
+    assert bench.last.handovers
+    bench.change(lambda assignment: control.resized(assignment, 1))
+    for at in (11, 12):
+        bench.batch(_rows(ALL, at))
+        assert bench.last.assignment.slots == 3
+    told = [entry["reason"] for entry in _journal(bench, "slots")]
+    assert told == ["slots go down to 1 when the windows that are handed over have closed"]
+    for at in (50, 51, 52, 53):
+        bench.batch(_rows(ALL, at))
+    assert bench.last.assignment.slots == 1
+
+
 def _ticking(bench: Any) -> None:
     """Every look at the clock takes a second: two a batch, for its plan and when its tasks are over."""
 

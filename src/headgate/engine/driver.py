@@ -129,6 +129,7 @@ class Driver:
     sharing: SharingWatch = field(default_factory=SharingWatch)
     per_window: frozenset[int] = field(init=False)
     _told: list[Entry] = field(default_factory=list)
+    _put_off: list[Change] = field(default_factory=list)
     _arrangements: dict[tuple[int, ...], tuple[Program, bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -242,6 +243,10 @@ class Driver:
             changed, told = change(assignment, number)
             if changed.slots < assignment.slots and self._handed_over:
                 self.change(change)  # a slot that finishes windows stays until it has
+                if change not in self._put_off:
+                    self._put_off.append(change)
+                    text = f"slots go down to {changed.slots} when the windows that are handed over have closed"
+                    entries.append(Entry(number, "slots", text))
                 continue
             assignment = changed
             entries += told
