@@ -25,17 +25,15 @@ such number among the addresses that end in its own.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from headgate.arrays import I32, I64, compiled
-from headgate.operators.folds import UnfitError, by_key, sort_few
+from headgate.operators.binaries import U8, binary_of, bytes_of, put_word, word_at
+from headgate.operators.folds import by_key, sort_few
 from headgate.operators.ordinals import canonical, is_reversible, ordinals
 
-U8 = NDArray[np.uint8]
 U32 = NDArray[np.uint32]
 
 MIN_PRECISION, MAX_PRECISION = 7, 21
@@ -46,9 +44,6 @@ SEED = np.uint64(9001)
 
 LIST_COUPONS = 7
 """A list that has 8 coupons becomes a set."""
-
-MAX_BYTES = 2**31 - 1
-"""What the 32-bit offsets of an Arrow column reach."""
 
 _LIST, _SET, _HLL = 2, 3, 10
 """The first byte of each form."""
@@ -93,45 +88,22 @@ def coupons(values: pa.Array) -> U32:
     return _coupons_of_bytes(*bytes_of(values), SEED)
 
 
-def bytes_of(values: pa.Array) -> tuple[I64, U8]:
-    """Where the bytes of each value start, with the end of the last; and the bytes."""
-    if not len(values):
-        return np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.uint8)
-    large = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
-    _, offsets, data = values.buffers()
-    ends: NDArray[Any] = np.frombuffer(offsets, dtype=np.int64 if large else np.int32)
-    ends = ends[values.offset : values.offset + len(values) + 1]
-    return ends.astype(np.int64), np.frombuffer(data or b"", dtype=np.uint8)
-
-
 def sketches_of_rows(values: pa.Array, codes: I32, keys: int, precision: int) -> pa.Array:
     """A sketch per key; null for a key without values."""
     starts, order = by_key(codes, keys)
-    return _as_binary(*_sketch_rows(coupons(values), starts, order, precision, sparse_room(precision)))
+    return binary_of(*_sketch_rows(coupons(values), starts, order, precision, sparse_room(precision)))
 
 
 def merged_sketches(sketches: pa.Array, codes: I32, keys: int, precision: int) -> pa.Array:
     """A sketch per key of all values that its sketches have seen; no nulls among them."""
     starts, order = by_key(codes, keys)
     ends, data = bytes_of(sketches)
-    return _as_binary(*_merge_sketches(ends, data, starts, order, precision, sparse_room(precision)))
+    return binary_of(*_merge_sketches(ends, data, starts, order, precision, sparse_room(precision)))
 
 
 def estimates(sketches: pa.Array) -> I64:
     """How many distinct values the sketches have seen, to the nearest whole number; no nulls among them."""
     return _estimates(*bytes_of(sketches))
-
-
-def _as_binary(ends: I64, data: U8) -> pa.Array:
-    if ends[-1] > MAX_BYTES:
-        raise UnfitError(
-            f"has sketches of {ends[-1]} bytes in one task, which must be no more than {MAX_BYTES}: take a lower "
-            "precision, or more slots"
-        )
-    empty = ends[1:] == ends[:-1]
-    valid = pa.array(~empty).buffers()[1] if empty.any() else None
-    offsets = pa.py_buffer(ends.astype(np.int32))
-    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, [valid, offsets, pa.py_buffer(data)])
 
 
 @compiled
@@ -185,14 +157,6 @@ def _coupons_of_numbers(numbers: NDArray[np.uint64], seed: np.uint64) -> U32:
 
 
 @compiled
-def _word(data: U8, start: int, length: int) -> np.uint64:
-    word = np.uint64(0)
-    for at in range(length):
-        word |= np.uint64(data[start + at]) << np.uint64(8 * at)
-    return word
-
-
-@compiled
 def _coupons_of_bytes(ends: I64, data: U8, seed: np.uint64) -> U32:
     found = np.empty(len(ends) - 1, dtype=np.uint32)
     for row in range(len(ends) - 1):
@@ -202,16 +166,16 @@ def _coupons_of_bytes(ends: I64, data: U8, seed: np.uint64) -> U32:
         low = seed
         high = seed
         while end - at >= 16:
-            low ^= _scrambled_low(_word(data, at, 8))
+            low ^= _scrambled_low(word_at(data, at, 8))
             low = (_rotated(low, 27) + high) * np.uint64(5) + np.uint64(0x52DCE729)
-            high ^= _scrambled_high(_word(data, at + 8, 8))
+            high ^= _scrambled_high(word_at(data, at + 8, 8))
             high = (_rotated(high, 31) + low) * np.uint64(5) + np.uint64(0x38495AB5)
             at += 16
         if end - at > 8:
-            high ^= _scrambled_high(_word(data, at + 8, end - at - 8))
-            low ^= _scrambled_low(_word(data, at, 8))
+            high ^= _scrambled_high(word_at(data, at + 8, end - at - 8))
+            low ^= _scrambled_low(word_at(data, at, 8))
         elif end > at:
-            low ^= _scrambled_low(_word(data, at, end - at))
+            low ^= _scrambled_low(word_at(data, at, end - at))
         found[row] = _coupon(low, high, length)
     return found
 
@@ -268,12 +232,6 @@ def _register(coupon: np.uint32, registers: U8) -> None:
 
 
 @compiled
-def _put(data: U8, at: int, word: np.uint64, length: int) -> None:
-    for byte in range(length):
-        data[at + byte] = np.uint8((word >> np.uint64(8 * byte)) & np.uint64(255))
-
-
-@compiled
 def _write(data: U8, at: int, found: U32, count: int, registers: U8, precision: int) -> int:
     """Write a sketch; returns where it ends. Nothing is written for no coupons."""
     if count == 0:
@@ -298,11 +256,11 @@ def _write(data: U8, at: int, found: U32, count: int, registers: U8, precision: 
         data[at] = _SET
         data[at + 4] = size
         data[at + 7] = 9
-        _put(data, at + 8, np.uint64(count), 4)
+        put_word(data, at + 8, np.uint64(count), 4)
         at += _SET_HEAD
     sort_few(found[:count])
     for number in range(count):
-        _put(data, at, np.uint64(found[number]), 4)
+        put_word(data, at, np.uint64(found[number]), 4)
         at += 4
     return at
 
@@ -319,9 +277,9 @@ def _write_registers(data: U8, at: int, registers: U8) -> int:
     data[at + 7] = 10
     words = sums.view(np.uint64)
     for number in range(3):
-        _put(data, at + 8 + 8 * number, words[number], 8)
-    _put(data, at + 32, np.uint64(empty), 4)
-    _put(data, at + 36, np.uint64(0), 4)
+        put_word(data, at + 8 + 8 * number, words[number], 8)
+    put_word(data, at + 32, np.uint64(empty), 4)
+    put_word(data, at + 36, np.uint64(0), 4)
     data[at + _HLL_HEAD : at + _HLL_HEAD + len(registers)] = registers
     return at + _HLL_HEAD + len(registers)
 
@@ -395,7 +353,7 @@ def _merge_sketches(ends: I64, data: U8, starts: I64, order: I64, precision: int
             elif end > start:
                 place = start + (_LIST_HEAD if data[start] == _LIST else _SET_HEAD)
                 while place < end:
-                    coupon = np.uint32(_word(data, place, 4))
+                    coupon = np.uint32(word_at(data, place, 4))
                     count = _add(coupon, table, found, slots, count, registers)
                     place += 4
         bounds[key + 1] = _write(merged, bounds[key], found, count, registers, precision)
