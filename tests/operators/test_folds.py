@@ -76,6 +76,7 @@ BOUNDED: dict[str, Aggregate] = {
     "stddev": stddev("v", sample=False),
     "quantile": quantile("f", 0.5, size=8),
     "quantiles": quantile("v", [0, 0.3, 1], size=8),
+    "kll": quantile("f", sketch=True, size=8),
     "top": top_k("s", 2, counters=2),
 }
 """The same to the last bit for the same partial rows."""
@@ -192,7 +193,7 @@ def test_nothing_but_nulls_gives_nulls_zeros_and_empty_lists(driver: Any) -> Non
             "k": "a", "count": 1, "sum": None, "min": None, "max": None, "first": None, "last": None, "distinct": 0,
             "distinct_floats": 0, "approx_distinct": 0, "sketch": None, "top_by": [], "collect": [], "collect_by": [],
             "own": 0, "where": 0, "mean": None, "variance": None, "stddev": None, "quantile": None, "quantiles": None,
-            "top": [],
+            "kll": None, "top": [],
         }
     ]  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import subprocess
 import sys
 from decimal import Decimal
@@ -17,8 +18,11 @@ from hypothesis import strategies as st
 from headgate.arrays import F64
 from headgate.errors import InputError
 from headgate.operators import Aggregation, approx_distinct, quantile
+from headgate.operators.binaries import binary_of
 from headgate.operators.compaction import HEAD, merged_summaries, summaries_of_rows
+from headgate.operators.folds import UnfitError
 from headgate.operators.hyperloglog import merged_sketches, sketches_of_rows, sparse_room
+from headgate.routing import key_hash
 
 datasketches = pytest.importorskip("datasketches")
 
@@ -246,6 +250,183 @@ def test_summaries_merge_to_the_same_bytes_in_any_order(chunks: list[list[int]],
     assert merged(chunks) == merged(shuffled)
 
 
+PARTS = [0.01, 0.1, 0.5, 0.77, 0.99]
+
+KLL_KINDS = {
+    "doubles": (pa.float64(), datasketches.kll_doubles_sketch),
+    "floats": (pa.float32(), datasketches.kll_floats_sketch),
+}
+
+
+def kll(values: pa.Array, size: int = 200, chunks: int = 1) -> dict[str, Any]:
+    """The sketch and the quantiles of values that come in so many chunks, merged one after the other."""
+    rows = pa.table({"k": np.zeros(len(values), np.int64), "v": values})
+    wanted = {"sketch": quantile("v", sketch=True, size=size), "values": quantile("v", PARTS, size=size)}
+    operator = Aggregation("op", rows.schema, ("k",), wanted)
+    cuts = np.linspace(0, len(rows), chunks + 1).astype(int)
+    partials = None
+    for start, stop in itertools.pairwise(cuts.tolist()):
+        part = operator.early(rows.slice(start, stop - start), key_hash(rows["k"].slice(start, stop - start)))[0]
+        partials = part if partials is None else pa.concat_tables([partials, part])
+        partials = operator.combine(partials, key_hash(partials["k"]))[0]
+    made: dict[str, Any] = operator.finished(partials).to_pylist()[0]
+    return made
+
+
+def levels_of(data: bytes) -> list[Any]:
+    """The values of each level of a sketch of doubles; DataSketches' own iterator is wrong where level 0 is empty."""
+    if data[0] == 2:
+        return [np.frombuffer(data, np.float64, -1, 8)]
+    starts = np.frombuffer(data, np.int32, data[18], 20)
+    return np.split(np.frombuffer(data, np.float64, -1, 20 + 4 * len(starts) + 16), starts[1:] - starts[0])
+
+
+def stood_for(levels: list[Any]) -> int:
+    """How many values the values of some levels stand for."""
+    return sum(len(level) << height for height, level in enumerate(levels))
+
+
+@pytest.mark.parametrize("kind", KLL_KINDS.values(), ids=list(KLL_KINDS))
+@pytest.mark.parametrize("size", [8, 50, 200])
+@pytest.mark.parametrize("chunks", [1, 7])
+def test_datasketches_reads_our_quantiles_and_writes_the_same_bytes(kind: Any, size: int, chunks: int) -> None:
+    for count in (1, 2, size, size + 1, 3 * size, 100_000):
+        values = pa.array(np.random.default_rng(count).normal(size=count)).cast(kind[0])
+        got = kll(values, size, chunks)
+        read = kind[1].deserialize(got["sketch"])
+        assert read.serialize() == got["sketch"]
+        assert (read.n, read.k) == (count, size)
+        assert read.get_min_value() == min(values.to_pylist())
+        assert read.get_max_value() == max(values.to_pylist())
+        assert read.get_quantiles(PARTS, True) == got["values"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 200])
+def test_a_sketch_of_few_ascending_values_has_the_bytes_of_datasketches(count: int) -> None:
+    other = datasketches.kll_doubles_sketch(200)
+    for value in reversed(range(count)):  # it puts every value before the last one
+        other.update(float(value))
+    own, expected = kll(pa.array(np.arange(count, dtype=np.float64)))["sketch"], other.serialize()
+    assert own[:3] + own[4:] == expected[:3] + expected[4:]
+    assert (own[3], expected[3]) == ((4, 4) if count == 1 else (2, 0))  # ours say that they are ascending
+
+
+def test_sketches_of_integers_have_the_layout_of_those_of_doubles() -> None:
+    """DataSketches has sketches of longs in Java only."""
+    values = np.random.default_rng(3).permutation(20_000) - 10_000
+    longs, doubles = kll(pa.array(values))["sketch"], kll(pa.array(values.astype(np.float64)))["sketch"]
+    head = 20 + 4 * longs[18]
+    assert longs[:head] == doubles[:head]
+    assert np.frombuffer(longs, np.int64, 2, head).tolist() == [-10_000, 9_999]
+    levels = [level.view(np.int64) for level in levels_of(longs)]
+    assert stood_for(levels) == 20_000
+    for level in levels:
+        assert (np.diff(level) > 0).all()
+        assert np.isin(level, values).all()
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint32()], ids=str)
+def test_integers_of_every_width_make_sketches_of_longs(kind: pa.DataType) -> None:
+    assert kll(pa.array([5, 3, 9], kind))["sketch"] == kll(pa.array([5, 3, 9], pa.int64()))["sketch"]
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from([8, 9, 31, 200]),
+    st.lists(st.integers(1, 900), min_size=1, max_size=5),
+    st.lists(st.integers(1, 900), max_size=3),
+    st.integers(0, 2**32 - 1),
+)
+def test_datasketches_goes_on_with_our_sketches(size: int, ours: list[int], others: list[int], seed: int) -> None:
+    """It updates them, merges ours with its own and its own with ours, and counts every value."""
+    random = np.random.default_rng(seed)
+    first, second = datasketches.kll_doubles_sketch(size), datasketches.kll_doubles_sketch(size)
+    seen = []
+    for at, count in enumerate(ours):
+        seen.append(random.normal(size=count))
+        read = datasketches.kll_doubles_sketch.deserialize(kll(pa.array(seen[-1]), size, 1 + at)["sketch"])
+        first.merge(read)
+        read.merge(second)
+        second = read
+    for count in others:
+        seen.append(random.normal(size=count))
+        first.update(seen[-1])
+        second.update(seen[-1])
+    values = np.concatenate(seen)
+    for whole in (first, second):
+        assert whole.n == len(values)
+        assert (whole.get_min_value(), whole.get_max_value()) == (values.min(), values.max())
+        assert datasketches.kll_doubles_sketch.deserialize(whole.serialize()).serialize() == whole.serialize()
+        assert stood_for(levels_of(whole.serialize())) == len(values)
+        if len(values) <= size:
+            assert whole.get_quantiles(PARTS, True) == [exact_quantile(values.tolist(), part) for part in PARTS]
+
+
+@pytest.mark.parametrize("chunks", [1, 50])
+def test_ranks_that_datasketches_tells_are_within_the_bound(chunks: int) -> None:
+    values = np.random.default_rng(8).exponential(size=100_000)
+    read = datasketches.kll_doubles_sketch.deserialize(kll(pa.array(values), 200, chunks)["sketch"])
+    parts = np.arange(1, 100) / 100
+    assert np.quantile(rank_errors(values, np.array(read.get_quantiles(parts.tolist(), True)), parts), 0.99) < 0.0135
+    read.merge(datasketches.kll_doubles_sketch.deserialize(kll(pa.array(values + 1), 200, chunks)["sketch"]))
+    both = np.concatenate([values, values + 1])
+    assert rank_errors(both, np.array(read.get_quantiles(parts.tolist(), True)), parts).max() < 2 * 0.0135
+
+
+def test_a_sketch_has_no_nan_and_is_null_without_values(driver: Any) -> None:
+    nan = float("nan")
+    schema = pa.schema([("k", pa.int64()), ("v", pa.float64())])
+    run = driver(Aggregation("op", schema, ("k",), {"s": quantile("v", sketch=True)}))
+    rows = {"k": [1, 1, 1, 1, 2, 2, 3], "v": pa.array([2.0, nan, None, -0.0, nan, None, 7.0], from_pandas=False)}
+    got = {row["k"]: row["s"] for row in run.batch(pa.table(rows, schema=schema), cuts=[2])}
+    assert got[2] is None
+    read = {key: datasketches.kll_doubles_sketch.deserialize(got[key]) for key in (1, 3)}
+    assert {key: list(each) for key, each in read.items()} == {1: [(0.0, 1), (2.0, 1)], 3: [(7.0, 1)]}
+    assert (read[1].get_min_value(), read[1].get_max_value()) == (0.0, 2.0)
+    after = run.batch(pa.table({"k": [2], "v": [1.5]}, schema=schema))
+    assert list(datasketches.kll_doubles_sketch.deserialize(after[0]["s"])) == [(1.5, 1)]
+
+
+def test_state_of_another_size_is_another_column() -> None:
+    """A checkpoint is refused by the columns of its state, and a sketch cannot be written of another size."""
+    made = {
+        "s": quantile("v", sketch=True),
+        "t": quantile("v", sketch=True, size=64),
+        "q": quantile("v", 0.5),
+    }
+    assert Aggregation("op", ROWS, ("k",), made).state_schema.names == ["s.kll_200", "t.kll_64", "q.summary"]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_reads_and_merges_our_sketches(spark: Any) -> None:
+    kinds = {"double": pa.float64(), "float": pa.float32(), "bigint": pa.int64()}
+    values = np.random.default_rng(4).permutation(50_000)
+    parts = [values[:1], values[1:3], values[3:300], values[300:20_000], values[20_000:]]
+    for name, kind in kinds.items():
+        made = [kll(pa.array(part).cast(kind), 200, 3) for part in parts]
+        frame = spark.createDataFrame(
+            [(number, bytearray(each["sketch"])) for number, each in enumerate(made)], "n int, s binary"
+        )
+        read = frame.selectExpr(
+            f"kll_sketch_get_n_{name}(s) n",
+            *(f"kll_sketch_get_quantile_{name}(s, {part}D) q{at}" for at, part in enumerate(PARTS)),
+            f"kll_sketch_get_quantile_{name}(s, 0D) least",
+            f"kll_sketch_get_quantile_{name}(s, 1D) greatest",
+            f"kll_sketch_get_n_{name}(kll_sketch_merge_{name}(s, s)) twice",
+        )
+        for row, part, each in zip(read.collect(), parts, made, strict=True):
+            assert (row["n"], row["twice"]) == (len(part), 2 * len(part))
+            assert [row[f"q{at}"] for at in range(len(PARTS))] == each["values"]
+            assert (row["least"], row["greatest"]) == (part.min(), part.max())
+        merged = frame.selectExpr(f"kll_merge_agg_{name}(s) s").selectExpr(
+            f"kll_sketch_get_n_{name}(s) n", f"kll_sketch_get_quantile_{name}(s, 0.5D) median"
+        )
+        whole = merged.collect()[0]
+        assert whole["n"] == 50_000
+        assert whole["median"] / 50_000 == pytest.approx(0.5, abs=2 * 0.0135)
+
+
 @pytest.mark.parametrize(
     ("make", "text"),
     [
@@ -254,6 +435,9 @@ def test_summaries_merge_to_the_same_bytes_in_any_order(chunks: list[list[int]],
         (lambda: quantile("v", [0.5, -1]), "q must be from 0 to 1, 0.5 for the median, got -1"),
         (lambda: quantile("v", []), "q must be a number or a list with at least one, got an empty list"),
         (lambda: quantile("v", 0.5, size=4), "size must be at least 8, got 4"),
+        (lambda: quantile("v"), "q must be given, 0.5 for the median; or sketch=True for the sketch itself"),
+        (lambda: quantile("v", 0.5, sketch=True), "q must be left out with sketch=True, got 0.5: the result is the"),
+        (lambda: quantile("v", sketch=True, size=65_536), "size must be at most 65535 with sketch=True, got 65536"),
     ],
 )
 def test_what_cannot_be_used_is_refused(make: Any, text: str) -> None:
@@ -267,12 +451,29 @@ def test_text_has_no_quantiles() -> None:
         Aggregation("op", ROWS, ("k",), {"q": quantile("s", 0.5)})
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.uint64(), pa.date32(), pa.timestamp("us"), pa.decimal128(9, 2)], ids=str
+)
+def test_what_has_no_sketch_of_quantiles_is_refused(kind: pa.DataType) -> None:
+    text = r"the quantile 's' needs a column of integers that fit long, floats or doubles for a sketch, got .*: cast it"
+    with pytest.raises(InputError, match=text):
+        Aggregation("op", pa.schema([("k", pa.int64()), ("v", kind)]), ("k",), {"s": quantile("v", sketch=True)})
+
+
+def test_more_bytes_than_a_column_holds_are_refused() -> None:
+    text = (
+        "has sketches of 2147483648 bytes in one task, which must be no more than 2147483647: take a lower precision or"
+    )
+    with pytest.raises(UnfitError, match=text):
+        binary_of(np.array([0, 2**31]), np.empty(0, np.uint8))
+
+
 def test_datasketches_is_never_loaded() -> None:
     program = (
         "import sys, numpy as np, pyarrow as pa, headgate.operators as o; "
         "s = pa.schema([('k', pa.int64()), ('v', pa.int64())]); "
-        "a = o.Aggregation('op', s, ('k',), {'n': o.approx_distinct('v'), 'q': o.quantile('v', 0.5)}); "
-        "a.early(pa.table({'k': [1], 'v': [2]}), np.array([7])); "
+        "a = o.Aggregation('op', s, ('k',), {'n': o.approx_distinct('v'), 'q': o.quantile('v', sketch=True)}); "
+        "a.finished(a.early(pa.table({'k': [1], 'v': [2]}), np.array([7]))[0]); "
         "print(any('datasketches' in name for name in sys.modules))"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

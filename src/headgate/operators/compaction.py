@@ -11,6 +11,7 @@ First appeared   Karnin, Lang and Liberty, Optimal quantile approximation in str
                  DataSketches
 Deviations       KLL tosses a coin for which half of a level goes up. DataSketches' coins cannot be seeded from Python,
                  so a replayed batch would have another state. Ours follow from what is compacted: a hash of the level.
+                 All else is as in DataSketches, so that a summary can be written as a sketch that it goes on with.
 Backfires        data made to fool the hash; ranks within 1 % of either end, where 1.35 % is a lot
 
 Level h holds values that stand for 2^h values each. When there are more values than capacity, the lowest level that is
@@ -21,14 +22,25 @@ full is sorted, and every other value of it goes one level up:
 
 A summary is a list of integers: least, greatest, number of levels, the size of each level, the values of each level in
 ascending order. No values: an empty list.
+
+A sketch of DataSketches is the same in bytes, with the number of values (n) in it and the levels told by where they
+start in a buffer of all capacities, which is filled from its end:
+
+    byte   0   1   2    3             4, 5   6   7   8
+    one    2   2   15   4 (single)    size   8   0   the value
+    more   5   1   15   2 (ascending) size   8   0   n (8 bytes), size (2), levels (1), 0 (1), the start of each level
+                                                     (4 each), least, greatest, the values of each level
 """
 
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from headgate.arrays import F64, I32, I64, Bool, compiled
+from headgate.operators.binaries import U8, binary_of, put_word
 from headgate.operators.folds import by_key, sort_few
+from headgate.operators.ordinals import from_ordinals
 
 HEAD = 3
 """Least, greatest, number of levels."""
@@ -41,6 +53,18 @@ SHRINK = 2.0 / 3.0
 
 MIN_CAPACITY = 8
 """Of a level, so that low levels are not compacted all the time; the value of DataSketches."""
+
+MAX_SKETCH_SIZE = 2**16 - 1
+"""The greatest size that a sketch of DataSketches can have."""
+
+_FAMILY = 15
+"""What DataSketches calls KLL."""
+
+_ONE_HEAD, _MORE_HEAD = 8, 20
+"""How long a sketch of one value, and of more, is before its value or the starts of its levels."""
+
+_ASCENDING, _SINGLE = 2, 4
+"""Flags: level 0 is sorted, as the others always are; there is one value."""
 
 RANK_SLACK = 1e-9
 """How far above a whole number a rank may be by rounding: 0.07 * 100 is 7.000000000000001, and means 7."""
@@ -61,9 +85,19 @@ def quantiles_of(starts: I64, summaries: I64, wanted: F64) -> tuple[I64, Bool]:
     return _quantiles(starts, summaries, wanted), starts[1:] > starts[:-1]
 
 
+def sketches_of(starts: I64, summaries: I64, kind: pa.DataType, size: int) -> pa.Array:
+    """The summaries as sketches of DataSketches, with values of a kind: int64, float64 or float32.
+
+    Null for no values. The summaries must have been made with this size, of at most ``MAX_SKETCH_SIZE``.
+    """
+    # What is no value among the integers of a summary becomes nonsense, which is not written.
+    values = np.asarray(from_ordinals(summaries, kind))
+    return binary_of(*_sketches(starts, summaries, values.view(np.uint8), values.itemsize, size))
+
+
 @compiled
 def _capacity(level: int, levels: int, size: int) -> int:
-    return max(MIN_CAPACITY, int(np.ceil(size * SHRINK ** (levels - 1 - level))))
+    return max(MIN_CAPACITY, int(np.rint(size * SHRINK ** (levels - 1 - level))))
 
 
 @compiled
@@ -290,3 +324,48 @@ def _quantiles(starts: I64, summaries: I64, wanted: F64) -> I64:
                         found[row, number] = items[at]
                         break
     return found
+
+
+@compiled
+def _sketches(starts: I64, summaries: I64, values: U8, width: int, size: int) -> tuple[I64, U8]:
+    """Where each sketch starts, with the end of the last; and the bytes. ``values`` has those of the summaries."""
+    rows = len(starts) - 1
+    ends = np.zeros(rows + 1, dtype=np.int64)
+    for row in range(rows):
+        length = starts[row + 1] - starts[row]
+        ends[row + 1] = ends[row]
+        if length:
+            levels = summaries[starts[row] + 2]
+            count = length - HEAD - levels
+            ends[row + 1] += _ONE_HEAD + width if count == 1 else _MORE_HEAD + 4 * levels + (2 + count) * width
+    data = np.zeros(ends[rows], dtype=np.uint8)
+    for row in range(rows):
+        begin = starts[row]
+        if starts[row + 1] == begin:
+            continue
+        levels = summaries[begin + 2]
+        items = begin + HEAD + levels
+        count = starts[row + 1] - items
+        at = ends[row]
+        data[at : at + 4] = (2, 2, _FAMILY, _SINGLE) if count == 1 else (5, 1, _FAMILY, _ASCENDING)
+        put_word(data, at + 4, np.uint64(size), 2)
+        data[at + 6] = MIN_CAPACITY
+        if count == 1:
+            at += _ONE_HEAD
+        else:
+            place = -count
+            for level in range(levels):
+                place += _capacity(level, levels, size)
+            total = 0
+            for level in range(levels):
+                put_word(data, at + _MORE_HEAD + 4 * level, np.uint64(place), 4)
+                place += summaries[begin + HEAD + level]
+                total += summaries[begin + HEAD + level] << level
+            put_word(data, at + 8, np.uint64(total), 8)
+            put_word(data, at + 16, np.uint64(size), 2)
+            data[at + 18] = levels
+            at += _MORE_HEAD + 4 * levels
+            data[at : at + 2 * width] = values[begin * width : (begin + 2) * width]
+            at += 2 * width
+        data[at : ends[row + 1]] = values[items * width : starts[row + 1] * width]
+    return ends, data

@@ -11,11 +11,18 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.arrays import I32, I64, Bool
 from headgate.errors import InputError
 from headgate.operators.basics import with_order
-from headgate.operators.compaction import merged_summaries, quantiles_of, summaries_of_rows
+from headgate.operators.compaction import (
+    MAX_SKETCH_SIZE,
+    merged_summaries,
+    quantiles_of,
+    sketches_of,
+    summaries_of_rows,
+)
 from headgate.operators.folds import Aggregate, Fold, Where, kept
 from headgate.operators.hyperloglog import (
     MAX_PRECISION,
@@ -51,18 +58,20 @@ class ApproxDistinct(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class Quantile(Aggregate):
-    """Values of a column that a given part of its values does not exceed, within a bound."""
+    """Values of a column that a given part of its values does not exceed, within a bound; without ``q`` the sketch."""
 
     verb = "quantile"
 
     _: KW_ONLY
-    q: float | tuple[float, ...]
+    q: float | tuple[float, ...] | None
     size: int
 
     def fold(self, kinds: Sequence[pa.DataType]) -> Fold:
+        if self.q is None:
+            return _Written(_sketch_type(with_order(kinds)), self.size)
         if not is_reversible(with_order(kinds)):
             raise TypeError("numbers (decimals of up to 18 digits), dates, timestamps or booleans")
-        return _Summarised(kinds[0], self.q, self.size)
+        return _Asked(kinds[0], self.size, self.q)
 
 
 def approx_distinct(
@@ -87,7 +96,14 @@ def approx_distinct(
     return ApproxDistinct(column, where=where, precision=precision, sketch=sketch)
 
 
-def quantile(column: str, q: float | Sequence[float], *, size: int = SIZE, where: Where = None) -> Quantile:
+def quantile(
+    column: str,
+    q: float | Sequence[float] | None = None,
+    *,
+    size: int = SIZE,
+    sketch: bool = False,
+    where: Where = None,
+) -> Quantile:
     """The least value of a column that a part ``q`` of its values does not exceed, within a bound.
 
     ``q`` is a number from 0 (the least value, exactly) to 1 (the greatest, exactly), 0.5 for the median; the result has
@@ -97,7 +113,26 @@ def quantile(column: str, q: float | Sequence[float], *, size: int = SIZE, where
     Exact while a key has no more values than ``size``. Beyond that the part of values that are no greater is off by
     less than ``2.3 / size^0.97`` with 99 % confidence: 1.35 % for 200, in about 5 KB per key. Another split of the rows
     gives another value within that bound; the same partial rows give the same value.
+
+    With ``sketch=True`` and no ``q`` the result is the sketch itself, a KLL sketch with ``k = size`` in the format of
+    Apache DataSketches, which it and ``kll_sketch_get_quantile_*``, ``kll_sketch_merge_*`` and ``kll_merge_agg_*`` of
+    Spark read and merge: of doubles (``_double`` in Spark) for a column of doubles, of floats (``_float``) for floats,
+    of longs (``_bigint``) for integers. Other columns are refused. Null for no values. NaN is left out and not counted,
+    as in sketches made elsewhere.
     """
+    if checked_size("quantile", "size", size) < 8:
+        raise InputError(f"quantile: size must be at least 8, got {size}")
+    if sketch:
+        if q is not None:
+            raise InputError(
+                f"quantile: q must be left out with sketch=True, got {q!r}: the result is the sketch; for values as "
+                "well add a second quantile"
+            )
+        if size > MAX_SKETCH_SIZE:
+            raise InputError(f"quantile: size must be at most {MAX_SKETCH_SIZE} with sketch=True, got {size}")
+        return Quantile(column, where=where, q=None, size=size)
+    if q is None:
+        raise InputError("quantile: q must be given, 0.5 for the median; or sketch=True for the sketch itself")
     single = isinstance(q, int | float)
     wanted = (q,) if isinstance(q, int | float) else tuple(q)
     for each in wanted:
@@ -105,8 +140,6 @@ def quantile(column: str, q: float | Sequence[float], *, size: int = SIZE, where
             raise InputError(f"quantile: q must be from 0 to 1, 0.5 for the median, got {each!r}")
     if not wanted:
         raise InputError("quantile: q must be a number or a list with at least one, got an empty list")
-    if checked_size("quantile", "size", size) < 8:
-        raise InputError(f"quantile: size must be at least 8, got {size}")
     return Quantile(column, where=where, q=float(wanted[0]) if single else tuple(map(float, wanted)), size=size)
 
 
@@ -138,16 +171,11 @@ class _Sketched(Fold):
 @dataclass(frozen=True, slots=True)
 class _Summarised(Fold):
     kind: pa.DataType
-    q: float | tuple[float, ...]
     size: int
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
         return (pa.field("summary", pa.list_(pa.int64())),)
-
-    @property
-    def result(self) -> pa.DataType:
-        return self.kind if isinstance(self.q, float) else pa.list_(self.kind)
 
     def reduce(self, columns: Sequence[pa.Array], codes: I32, keys: int, where: Bool | None) -> list[pa.Array]:
         columns, codes = kept(columns, codes, where)
@@ -155,6 +183,15 @@ class _Summarised(Fold):
 
     def merge(self, states: Sequence[pa.Array], codes: I32, keys: int) -> list[pa.Array]:
         return [lists_of(*merged_summaries(*_summaries(states[0]), codes, keys, self.size))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked(_Summarised):
+    q: float | tuple[float, ...]
+
+    @property
+    def result(self) -> pa.DataType:
+        return self.kind if isinstance(self.q, float) else pa.list_(self.kind)
 
     def finish(self, states: Sequence[pa.Array]) -> pa.Array:
         wanted = np.array([self.q] if isinstance(self.q, float) else self.q)
@@ -164,6 +201,37 @@ class _Summarised(Fold):
             return _without(values, ~there)
         starts = np.arange(len(there) + 1, dtype=np.int64) * len(wanted)
         return _without(lists_of(starts, values), ~there)
+
+
+@dataclass(frozen=True, slots=True)
+class _Written(_Summarised):
+    @property
+    def fields(self) -> tuple[pa.Field, ...]:
+        # Summaries with NaN or of another size cannot be written as sketches of this one: a checkpoint that has them
+        # has another column, and is refused.
+        return (pa.field(f"kll_{self.size}", pa.list_(pa.int64())),)
+
+    @property
+    def result(self) -> pa.DataType:
+        return pa.binary()
+
+    def reduce(self, columns: Sequence[pa.Array], codes: I32, keys: int, where: Bool | None) -> list[pa.Array]:
+        values = columns[0].cast(self.kind)
+        if pa.types.is_floating(self.kind):
+            values = pc.if_else(pc.is_nan(values), pa.scalar(None, self.kind), values)
+        return _Summarised.reduce(self, [values], codes, keys, where)
+
+    def finish(self, states: Sequence[pa.Array]) -> pa.Array:
+        return sketches_of(*_summaries(states[0]), self.kind, self.size)
+
+
+def _sketch_type(kind: pa.DataType) -> pa.DataType:
+    """What DataSketches keeps values of a type as. Raises ``TypeError``."""
+    if pa.types.is_floating(kind):
+        return kind if kind == pa.float64() else pa.float32()
+    if pa.types.is_integer(kind) and kind != pa.uint64():
+        return pa.int64()
+    raise TypeError("integers that fit long, floats or doubles for a sketch")
 
 
 def _summaries(lists: pa.Array) -> tuple[I64, I64]:
