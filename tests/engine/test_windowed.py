@@ -342,3 +342,28 @@ def test_slices_of_few_rows_share_runs(engine: Any, tmp_path: Path) -> None:
         assert [row["n"] for row in made] == ([min(at - 1, 100)] if at > 1 else [])
     assert max(counts) <= 2 * MAX_REFS
     assert int(bench.last.counts[0].rows.sum()) < 400, "what no window needs is not written again"
+
+
+def test_moves_by_reference_do_not_write_large_slices_again(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every key group goes from slot to slot until each has a part of all runs: references, and not a byte."""
+    monkeypatch.setattr(windowed, "ALONE", 2)
+    slots, slices = 4, 10
+    bench = _bench(engine, tmp_path, _operator(100, every=10), slots=slots)
+    keys = [f"k{number}" for number in range(64)]
+    for at in range(slices):
+        bench.batch([{"k": key, "v": 1, "at": 10 * at} for key in keys])
+    bench.restart(migration="manifest")
+    runs = {ref.run.name for slot in range(slots) for ref in bench.last.layout.refs(0, slot)}
+    most = 0
+    for turn in range(2 * slots):
+        groups = range(turn % 2, 8, 2)
+        bench.change(lambda assignment, to=turn % slots, groups=groups: bench._moved(assignment, to=to, groups=groups))
+        bench.batch([])
+        most = max(most, *(len(bench.last.layout.refs(0, slot)) for slot in range(slots)))
+        assert {ref.run.name for slot in range(slots) for ref in bench.last.layout.refs(0, slot)} <= runs
+    assert most > 2 * slices, "slots have parts of others' runs"
+    made = bench.batch([{"k": "k0", "v": 1, "at": 500}, {"k": "k0", "v": 1, "at": 600}])["out"]
+    made += bench.batch([], flush=True)["out"]
+    assert {row["k"]: row["n"] for row in made if row["window_end"].microsecond == 100} == dict.fromkeys(keys, slices)

@@ -303,18 +303,17 @@ class WindowBatch:
 
     def _fold(self, refs: Sequence[Ref], own: set[Piece], rows: int) -> list[Ref]:
         """The runs to be written again with what is new: the newest ones that share a piece with it and are not much
-        larger; where there are many, small ones of other pieces too; and the smallest of all where there are too
-        many."""
+        larger, and small ones where there are many. Large ones stay, however many moves have brought together: each is
+        read once, when a window closes, and opening it is little beside that. Writing them again would be the copying
+        that a move by reference saves."""
         taken: list[Ref] = []
-        small = ALONE if len(refs) > MAX_REFS else 0
         for ref in reversed(refs):
             shares = not own.isdisjoint(piece for piece, _ in self._pieces(ref.run))
-            if (shares or ref.rows < small) and ref.rows <= GROWTH * rows:
+            if shares and ref.rows <= GROWTH * rows:
                 taken.append(ref)
                 rows += ref.rows
-        most = max(MAX_REFS, 2 * len({piece for ref in refs for piece, _ in self._pieces(ref.run)}))
-        left = sorted((ref for ref in refs if ref not in taken), key=lambda ref: ref.rows)
-        return taken + left[: max(0, len(left) - most)]
+        small = [ref for ref in refs if ref.rows < ALONE and ref not in taken]
+        return taken + small if len(small) > MAX_REFS else taken
 
     def _run(self, parts: Sequence[Partials]) -> RunInfo:
         table = pa.concat_tables([part for part, _ in parts])
