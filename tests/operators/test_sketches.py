@@ -478,3 +478,13 @@ def test_datasketches_is_never_loaded() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "False"
+
+
+def test_state_of_another_precision_or_size_has_another_column() -> None:
+    """A checkpoint with such a column is refused, as with any other state that does not fit."""
+
+    def columns(*aggregates: Any) -> set[str]:
+        return {field.name for one in aggregates for field in one.fold([pa.float64()]).fields}
+
+    assert columns(approx_distinct("v", precision=11)).isdisjoint(columns(approx_distinct("v", precision=12)))
+    assert columns(quantile("v", sketch=True, size=100)).isdisjoint(columns(quantile("v", sketch=True, size=200)))

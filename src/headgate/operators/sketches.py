@@ -150,7 +150,8 @@ class _Sketched(Fold):
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
-        return (pa.field("sketch", pa.binary()),)
+        # Sketches of two precisions cannot be merged: a checkpoint with another one has another column, and is refused.
+        return (pa.field(f"hll_{self.precision}", pa.binary()),)
 
     @property
     def result(self) -> pa.DataType:
