@@ -67,6 +67,7 @@ def session(cores: int, shuffle: int, **settings: str) -> Iterator[SparkSession]
         .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "OFF")
+        .config("spark.python.unix.domain.socket.enabled", "true")  # as docs/operations.md says
     )
     for name, value in settings.items():
         builder = builder.config(name.replace("__", "."), value)

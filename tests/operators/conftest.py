@@ -70,7 +70,7 @@ class Driver:
             for at in (2, 3)
         )
         given = KeyedInput(
-            rows.take(grouping.order),
+            grouping.arranged(rows),
             np.concatenate([grouping.starts, np.full(len(idle), len(rows), np.int64)]),
             np.array(every, np.int64),
             keys,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import KeyCollisionError
 from headgate.operators import check_one_key, group_rows
-from headgate.operators.grouping import FIRST_TABLE
+from headgate.operators.grouping import FIRST_TABLE, RUN
 
 int64 = st.one_of(st.integers(-3, 3), st.integers(-(2**63), 2**63 - 1))
 
@@ -28,7 +28,7 @@ def expected_groups(hashes: list[int], place: list[int]) -> dict[tuple[int, int]
 
 @given(
     st.lists(st.one_of(int64, st.integers(0, 3)), max_size=80).flatmap(
-        lambda drawn: st.sampled_from([drawn, sorted(drawn)])
+        lambda drawn: st.sampled_from([drawn, sorted(drawn), [each for each in drawn for _ in range(2 * RUN)]])
     ),
     st.sampled_from([1, 3, 16]),
     st.booleans(),
@@ -40,11 +40,13 @@ def test_groups_are_those_of_a_dict_sorted_by_place_and_hash(hashes: list[int], 
     groups = expected_groups(hashes, place)
     assert len(grouping) == len(groups)
     assert grouping.hashes.tolist() == [value for _, value in groups]
-    assert grouping.order.tolist() == [row for rows in groups.values() for row in rows]
+    numbered = pa.table({"row": np.arange(len(hashes))})
+    order = [row for rows in groups.values() for row in rows]
+    assert grouping.arranged(numbered).column("row").to_pylist() == order
+    assert (grouping.position is None) == (order == sorted(order))
     assert grouping.starts.tolist() == np.cumsum([0, *map(len, groups.values())]).tolist()
     assert grouping.first.tolist() == [rows[0] for rows in groups.values()]
     assert [grouping.hashes[code] for code in grouping.codes] == hashes
-    assert grouping.arranged == (grouping.order.tolist() == list(range(len(hashes))))
     if placed:
         assert grouping.place is not None
         assert grouping.place.tolist() == [where for where, _ in groups]
@@ -58,7 +60,8 @@ def test_the_table_grows_with_the_keys() -> None:
     grouping = group_rows(hashes)
     assert grouping.hashes.tolist() == (np.arange(keys) << 40).tolist()
     assert (np.diff(grouping.starts) == 3).all()
-    assert (hashes[grouping.order] == np.repeat(grouping.hashes, 3)).all()
+    arranged = grouping.arranged(pa.table({"hash": hashes})).column("hash").to_numpy()
+    assert (arranged == np.repeat(grouping.hashes, 3)).all()
 
 
 COLUMNS: list[tuple[str, pa.DataType, Any, Any]] = [

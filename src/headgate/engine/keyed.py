@@ -225,9 +225,7 @@ class OperatorBatch:
         expired = self._expire(touched, refs)
         if self.step.timers:
             touched = self._with_timers(touched, refs, moved_in, expired[1])
-        if not grouping.arranged:  # within a component rows mostly are, and are not copied
-            rows = rows.combine_chunks().take(pa.array(grouping.order))
-        return touched, rows, expired
+        return touched, grouping.arranged(rows), expired
 
     def _expire(self, touched: _Keys, refs: tuple[Ref, ...]) -> tuple[I32, I64]:
         """Keys whose state has expired and that have no rows; those that have are new again."""

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.arrays import I32, I64, compiled
+from headgate.operators import is_ascending, rearranged
 
 HASH = "__hash"
 """The column with the key hash that travels with the rows."""
@@ -52,10 +53,9 @@ class Sender:
 
     def rows(self, operator: int, table: pa.Table, hashes: I64, slots: I32, count: int) -> Iterator[pa.RecordBatch]:
         """Exchange rows for these table rows, one per slot that gets any; rows keep their order within a slot."""
-        order, starts = by_slot(slots, count)
-        table = table.append_column(HASH, pa.array(hashes)).combine_chunks()
-        if not (order[1:] > order[:-1]).all():
-            table = table.take(pa.array(order))
+        position, starts = by_slot(slots, count)
+        table = table.append_column(HASH, pa.array(hashes))
+        table = table.combine_chunks() if is_ascending(position) else rearranged(table, position)
         for slot in np.flatnonzero(np.diff(starts)):
             first, last = int(starts[slot]), int(starts[slot + 1])
             yield self.row(int(slot), operator, encode(table.slice(first, last - first)))
@@ -110,26 +110,26 @@ def _views(column: pa.Array) -> list[pa.Buffer]:
 
 
 def rows_of(parcels: Sequence[Parcel], operator: int) -> tuple[pa.Table, I64] | None:
-    """The rows sent to one operator and their key hashes; None where there are none."""
+    """The rows sent to one operator, a chunk for each payload, and their key hashes; None where there are none."""
     tables = [decode(parcel.payload) for parcel in parcels if parcel.operator == operator]
     if not tables:
         return None
-    table = pa.concat_tables(tables).combine_chunks()
+    table = pa.concat_tables(tables)
     hashes = table.column(HASH).combine_chunks().to_numpy() if table.num_rows else np.empty(0, dtype=np.int64)
     return table.drop_columns([HASH]), hashes
 
 
 @compiled
-def by_slot(slots: I32, count: int) -> tuple[I64, I64]:
-    """Rows ordered by slot, each slot's rows in their order; where each slot's rows start."""
+def by_slot(slots: I32, count: int) -> tuple[I32, I64]:
+    """Where each row goes when they are sorted by slot, each slot's rows in their order; where each slot's start."""
     starts = np.zeros(count + 1, dtype=np.int64)
     for row in range(len(slots)):
         starts[slots[row] + 1] += 1
     for slot in range(count):
         starts[slot + 1] += starts[slot]
     free = starts[:-1].copy()
-    order = np.empty(len(slots), dtype=np.int64)
+    position = np.empty(len(slots), dtype=np.int32)
     for row in range(len(slots)):
-        order[free[slots[row]]] = row
+        position[row] = free[slots[row]]
         free[slots[row]] += 1
-    return order, starts
+    return position, starts

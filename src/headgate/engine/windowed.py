@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from headgate.arrays import I32, I64, among, by_place
 from headgate.engine.orders import Orders, SlotReport, nothing
+from headgate.engine.payload import HASH
 from headgate.engine.program import Step
 from headgate.engine.staterows import state_schema, summed
 from headgate.operators import NO_WATERMARK, WindowedAggregation, direct, grouped_by_piece
@@ -89,7 +90,7 @@ class WindowBatch:
             time.sleep(service * tuples)
         load_hashes = self.step.placing(rows, hashes)
         if tuples:
-            rows, hashes = self.operator.combine(rows, hashes)
+            rows, hashes = self.operator.combine(rows.combine_chunks(), hashes)
         self._lap("receive")
         # Results of other windows come in the batch that closes them, and count for windows that close in it too.
         before = self.orders.last_watermark
@@ -423,7 +424,8 @@ def _by_piece(table: pa.Table, hashes: I64, operator: WindowedAggregation) -> di
     if len(pieces) == 1 and _usable(slicing, pieces[0][0]):
         ((hop, start),) = pieces
         return {Piece(start, start + _length(slicing, hop), hop): (table, hashes)}
-    table, hashes = table.take(pa.array(grouping.order)), hashes[grouping.order]
+    table = grouping.arranged(table.append_column(HASH, pa.array(hashes)))
+    table, hashes = table.drop_columns([HASH]), table.column(HASH).to_numpy()
     edges = grouping.starts.tolist()
     sorted_out = {
         Piece(start, start + _length(slicing, hop), hop): (table.slice(low, high - low), hashes[low:high])

@@ -1,6 +1,7 @@
 """Operators: what a job does with the rows of a key and its state. Pure."""
 
 from headgate.operators.aggregates import Aggregation
+from headgate.operators.arranging import is_ascending, rearranged
 from headgate.operators.basics import count, max_, mean, min_, sum_
 from headgate.operators.columns import Declaration, Pickled, StateColumns, output_columns, type_name, type_of
 from headgate.operators.contract import NO_TIMER, NO_WATERMARK, Clock, KeyedInput, KeyedOperator, KeyedOutput
@@ -62,6 +63,7 @@ __all__ = [
     "group_rows",
     "grouped_by_piece",
     "instants",
+    "is_ascending",
     "last",
     "max_",
     "mean",
@@ -69,6 +71,7 @@ __all__ = [
     "output_columns",
     "pieces_of",
     "quantile",
+    "rearranged",
     "stddev",
     "sum_",
     "top_k",

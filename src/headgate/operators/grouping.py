@@ -15,7 +15,11 @@ from numpy.typing import NDArray
 
 from headgate.arrays import I32, I64, compiled
 from headgate.errors import KeyCollisionError
+from headgate.operators.arranging import is_ascending, rearranged
 from headgate.routing import key_hash
+
+RUN = 8
+"""Rows of one key that lie side by side, on average, from which on rows count as coming key by key."""
 
 FIRST_TABLE = 1 << 12
 """Entries of the hash table that factorising starts with: 64 KB, which stays in a core's caches; it grows."""
@@ -26,14 +30,16 @@ class Grouping:
     """The distinct keys of some rows.
 
     Key ``i`` has the hash ``hashes[i]`` and, where places were given, the place ``place[i]``; keys ascend by (place,
-    hash). Its rows are ``order[starts[i]:starts[i + 1]]``, in the order in which they came, the first of them
-    ``first[i]``. ``codes`` is the other way round: the key of each row.
+    hash). ``codes`` has the key of each row, ``first`` the first row of each key. When rows are in the order of their
+    keys, and within a key as they came, rows ``starts[i]`` to ``starts[i + 1]`` are those of key ``i``; ``position``
+    says where each row goes in that order.
     """
 
     codes: I32
     first: I64
     starts: I64
-    order: I64
+    position: I32 | None
+    """None where the rows came in this order, as they do from an operator with the same keys."""
     hashes: I64
     place: I32 | None
 
@@ -41,28 +47,38 @@ class Grouping:
         """How many keys."""
         return len(self.hashes)
 
-    @property
-    def arranged(self) -> bool:
-        """Whether the rows came in this order already, as they do from an operator with the same keys."""
-        return bool((self.order[1:] > self.order[:-1]).all())
+    def arranged(self, rows: pa.Table) -> pa.Table:
+        """The rows that were grouped in the order of their keys."""
+        return rows if self.position is None else rearranged(rows, self.position)
 
 
 def group_rows(hashes: I64, place_of: Callable[[I64], I32] | None = None) -> Grouping:
     """Group rows by the hashes of their keys.
 
     ``place_of`` gives the places of the rows at some positions, one for each key, and must be a function of the hash;
-    without it keys ascend by hash alone. Linear in the rows; only the distinct keys are placed and sorted.
+    without it keys ascend by hash alone. Linear in the rows; only the distinct keys are placed and sorted. Of rows that
+    come key by key, only the first of each key is looked at for long.
     """
-    codes, first = distinct(hashes)
+    count = len(hashes)
+    runs = _run_starts(hashes, count // RUN)
+    codes, first = distinct(hashes[runs] if len(runs) else hashes)
+    first = runs[first] if len(runs) else first
     by_key = np.argsort(hashes[first])
     places = None
     if place_of is not None:
         places = place_of(first[by_key])
         by_place = np.argsort(places, kind="stable")
         by_key, places = by_key[by_place], places[by_place]
-    first = first[by_key]
-    starts, order = _arrange(codes, _inverse(by_key), len(first))
-    return Grouping(codes, first, starts, order, hashes[first], places)
+    first, rank = first[by_key], _inverse(by_key)
+    if len(runs):
+        starts = np.append(runs, count)
+        keys = rank[codes]
+        if is_ascending(keys):
+            return Grouping(np.repeat(keys, np.diff(starts)), first, starts, None, hashes[first], places)
+        codes = np.repeat(codes, np.diff(starts))
+    starts, position = _arrange(codes, rank, len(first))
+    moved = None if is_ascending(position) else position
+    return Grouping(codes, first, starts, moved, hashes[first], places)
 
 
 def distinct(hashes: I64) -> tuple[I32, I64]:
@@ -185,15 +201,29 @@ def _inverse(order: I64) -> I32:
 
 
 @compiled
-def _arrange(codes: I32, rank: I32, keys: int) -> tuple[I64, I64]:
-    """Renumber the rows' keys by rank, in place, and sort the rows by them, keeping the order within a key.
+def _run_starts(hashes: I64, most: int) -> I64:
+    """Where rows with one hash after another begin; nothing where there would be more than so many."""
+    starts = np.empty(most, dtype=np.int64)
+    found = 0
+    for row in range(len(hashes)):
+        if row == 0 or hashes[row] != hashes[row - 1]:
+            if found == most:
+                return starts[:0]
+            starts[found] = row
+            found += 1
+    return starts[:found]
 
-    What is counted for a key is kept aside while its rows come one after another, as they do from an operator with the
-    same keys: reading a number back from where it was just written takes longer than all else in these loops.
+
+@compiled
+def _arrange(codes: I32, rank: I32, keys: int) -> tuple[I64, I32]:
+    """Renumber the rows' keys by rank, in place; where each key's rows start, and where each row goes among all.
+
+    What is counted for a key is kept aside while its rows come one after another: reading a number back from where it
+    was just written takes longer than all else in these loops.
     """
     count = len(codes)
     starts = np.zeros(keys + 1, dtype=np.int64)
-    order = np.empty(count, dtype=np.int64)
+    position = np.empty(count, dtype=np.int32)
     row = 0
     while row < count:
         was, first = codes[row], row
@@ -208,12 +238,12 @@ def _arrange(codes: I32, rank: I32, keys: int) -> tuple[I64, I64]:
     row = 0
     while row < count:
         code, first = codes[row], row
-        at = free[code] - first
+        shift = free[code] - first
         while row < count and codes[row] == code:
-            order[at + row] = row
+            position[row] = row + shift
             row += 1
         free[code] += row - first
-    return starts, order
+    return starts, position
 
 
 @compiled
