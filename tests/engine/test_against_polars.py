@@ -187,6 +187,10 @@ CASES: dict[str, st.SearchStrategy[Case]] = {
     "halves in two tasks": _windows(split=True),
     "halves in one task or two": _windows(split="auto"),
     "shared or not, as it costs": _windows(share="auto"),
+    "halves in two tasks, one computation per window": _windows(split=True, share="per window"),
+    "halves in one task or two, one computation per window": _windows(split="auto", share="per window"),
+    "halves in two tasks, shared or not": _windows(split=True, share="auto"),
+    "halves in one task or two, shared or not": _windows(split="auto", share="auto"),
     "windows that wait for late rows": _windows(lateness=25),
     "late rows, one computation per window": _windows(lateness=25, share="per window"),
     "sessions": st.builds(_of_sessions, st.sampled_from([1, 6, 15, 40])),
@@ -199,7 +203,7 @@ VALUE = st.one_of(st.none(), *[st.integers(-4, 4)] * 4)
 TIME = st.integers(-AHEAD, AHEAD) | st.sampled_from(range(-AHEAD, AHEAD + 1, 5))
 """Anywhere; or where windows, gaps and bounds of joins begin and end."""
 ROW = st.tuples(st.sampled_from(KEYS), VALUE, TIME)
-EVENTS = ["", "", "move", "move last", "resize", "restart", "crash"]
+EVENTS = ["", "", "move", "move last", "resize", "restart", "crash", "rearrange"]
 
 
 def _turns(batches: int) -> st.SearchStrategy[Any]:
@@ -211,7 +215,7 @@ def _turns(batches: int) -> st.SearchStrategy[Any]:
     )
 
 
-WAYS = st.sampled_from(["auto", "smooth", "copy", "manifest"])
+WAYS = st.sampled_from(["auto", "instant", "smooth", "copy", "manifest"])
 
 
 def play(engine: Any, root: Path, case: Case, way: str, turns: Sequence[Any], seed: int) -> None:
