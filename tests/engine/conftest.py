@@ -167,8 +167,7 @@ class Bench:
         elif event == "move":
             self.change(partial(self._moved, to=slot, groups=range(slot, 8, 2)))
         elif event == "move last":
-            last = len(self.driver.together.components) - 1
-            self.change(partial(self._moved, to=slot, groups=range(slot, 8, 2), operator=last))
+            self.change(partial(self._moved, to=slot, groups=range(slot, 8, 2), last=True))
         elif event == "pin" and keys:
             self.change(partial(self._moved, to=slot, keys=key_hash(pa.array([keys[slot], keys[slot + 1]])).tolist()))
         elif event == "resize":
@@ -199,10 +198,12 @@ class Bench:
             self.run(frame, number, **options)
         self.driver.crash = CrashPoints()
 
-    def _moved(self, assignment: Assignment, *, to: int, **what: Any) -> Assignment:
-        """Groups or keys of a component, the first one unless told otherwise, elsewhere."""
+    def _moved(self, assignment: Assignment, *, to: int, last: bool = False, **what: Any) -> Assignment:
+        """Groups or keys of the first component, or of the last one, elsewhere."""
         together = self.driver.together
-        return together.spread(control.moved(together.planned(assignment), to % assignment.slots, **what))
+        operator = len(together.components) - 1 if last else 0
+        planned = control.moved(together.planned(assignment), to % assignment.slots, operator=operator, **what)
+        return together.spread(planned)
 
     def frame(self, *parts: Rows, schema: pa.Schema | None = None) -> list[pa.Table]:
         """Partitions of a batch of the first input."""
