@@ -92,7 +92,7 @@ def test_one_computation_per_window_is_refused_where_slices_are_for_several_cons
     assert _refused(lambda: partials.consolidate_partially("12 minutes")) == text
     eights = _source().key_by("k").compute("4 minutes", **TOTAL).consolidate_partially("8 minutes")
     assert _refused(lambda: eights.consolidate("16 minutes", share=share)) == text
-    assert _refused(lambda: eights.consolidate("16 minutes", share="now and then")) == (  # type: ignore[arg-type]
+    assert _refused(lambda: eights.consolidate("16 minutes", share="now and then")) == (
         'share must be True, False, "auto" or "per window", got \'now and then\''
     )
 
