@@ -265,6 +265,32 @@ def test_the_way_that_a_compute_takes_changes_in_the_middle_of_windows_and_is_sa
     )
 
 
+# minutes           0         5         10        15        20
+# rows of ann         1         6         11        16        21     with each comes her first time again: minute 1
+# 20, every 10      ------------------->|                            closes with the fourth, which counts
+#                   |-------------------------------------->|        open when the fifth comes; its first slice is not
+@pytest.mark.parametrize("share", [True, False, "auto", "per window"])
+@pytest.mark.parametrize("split", [True, "auto"])
+def test_halves_count_results_of_another_step_that_are_behind_in_windows_that_are_open(
+    engine: Any, tmp_path: Path, share: Any, split: Any
+) -> None:
+    stream = _source()
+    first = stream.key_by("k").aggregate(name="first", at=hg.min("at"), v=hg.count())
+    windows = first.key_by("k").window("20 minutes", every="10 minutes")
+    windows.aggregate(share=share, split=split, **TOTAL).write_to(hg.sinks.memory(), "halves")
+    windows.aggregate(share=share, **TOTAL).write_to(hg.sinks.memory(), "whole")
+    bench = engine.of_job(tmp_path, stream.job)
+    for minute in (1, 6, 11, 16, 21):
+        bench.batch(_rows(("ann", 1, minute)))
+    bench.batch([], flush=True)
+    made = {
+        name: sorted(one for number in range(bench.next) for one in _results(bench, number, name))
+        for name in ("whole", "halves")
+    }
+    assert made["whole"] == [("ann", -10, 10, 4, 10), ("ann", 0, 20, 5, 15)]
+    assert made["halves"] == made["whole"]
+
+
 def _paced(report: Any, merge: float, row: float) -> Any:
     """A report with so many seconds for every merge of the consolidate, and for every row of the compute."""
     if isinstance(report, SlotReport) and report.operator == 1:

@@ -93,13 +93,14 @@ class WindowBatch:
         self._lap("receive")
         # Results of other windows come in the batch that closes them, and count for windows that close in it too.
         before = self.orders.last_watermark
-        fresh = {
-            piece: own
-            for piece, own in _by_piece(rows, hashes, self.operator).items()
-            if self._needed_until(piece) > before
-        }
+        pieces = _by_piece(rows, hashes, self.operator)
+        fresh = {piece: own for piece, own in pieces.items() if self._needed_until(piece) > before}
         fresh |= self._amended(fresh)
-        results, made = (self._passed_on(fresh), {}) if isinstance(self.operator, Compute) else self._close(fresh)
+        made: dict[Piece, Partials] = {}
+        if isinstance(self.operator, Compute):
+            results = self._passed_on(fresh, [pieces[piece] for piece in sorted(pieces.keys() - fresh.keys())])
+        else:
+            results, made = self._close(fresh)
         self._lap("process")
         lasting = {piece: own for piece, own in fresh.items() if self._needed(piece)}
         refs, written, changed = self._write({**lasting, **made})
@@ -160,9 +161,10 @@ class WindowBatch:
                 amended[window] = self.operator.placed(merged, window), hashes
         return amended
 
-    def _passed_on(self, fresh: dict[Piece, Partials]) -> pa.Table:
-        """What a compute has of the slices that end now, and of the windows that it computed by themselves."""
-        results = [self.operator.output_schema.empty_table()]
+    def _passed_on(self, fresh: dict[Piece, Partials], behind: Sequence[Partials]) -> pa.Table:
+        """What a compute has of the slices that end now, and of the windows that it computed by themselves; and what
+        has come for those that are over: the consolidate knows which windows are open."""
+        results = [self.operator.output_schema.empty_table(), *(part for part, _ in behind)]
         for piece in sorted(self._known(fresh)):
             if self.orders.last_watermark < piece.end <= self.orders.watermark:
                 merged = self._merged(self._partials(piece, fresh, {}))
