@@ -21,7 +21,7 @@ from pyspark import cloudpickle
 from headgate import control
 from headgate.arrays import I64
 from headgate.control import Entry, Verdict
-from headgate.engine.driver import Driver, Options
+from headgate.engine.driver import Driver, Options, rearranged
 from headgate.engine.job import Job
 from headgate.engine.orders import Orders, Report
 from headgate.engine.payload import REPORT
@@ -159,22 +159,34 @@ class Bench:
             self.driver.change(partial(_unexplained, change))
 
     def disturb(self, event: str, slot: int, seed: int, keys: Sequence[str] = ()) -> None:
-        """What must not change any result: a restart now, or moves, pins and another number of slots at the next
-        boundary; or a crash in the next batch, which ``survived`` runs. Any other event is none."""
+        """What must not change any result: a restart now, or moves, pins, another number of slots or another way to
+        compute at the next boundary; or a crash in the next batch, which ``survived`` runs. Any other event is none."""
         if event == "restart":
             self.restart()
             self.driver.run_tasks = scrambled(seed)
         elif event == "move":
             self.change(partial(self._moved, to=slot, groups=range(slot, 8, 2)))
         elif event == "move last":
-            last = len(self.driver.together.components) - 1
-            self.change(partial(self._moved, to=slot, groups=range(slot, 8, 2), operator=last))
+            self.change(partial(self._moved, to=slot, groups=range(slot, 8, 2), last=True))
         elif event == "pin" and keys:
             self.change(partial(self._moved, to=slot, keys=key_hash(pa.array([keys[slot], keys[slot + 1]])).tolist()))
         elif event == "resize":
             self.change(lambda assignment: control.resized(assignment, 1 + slot))
+        elif event == "rearrange":
+            self._rearrange(sharing=slot % 2 == 0)
         elif event == "crash":
             self.driver.crash = Crash(point=CRASH_POINTS[seed % len(CRASH_POINTS)])
+
+    def _rearrange(self, *, sharing: bool) -> None:
+        """What is left to the engine goes the other way: how windows are computed, or whether halves are apart."""
+        driver = self.driver
+        if sharing:
+            left = {number for number, step in enumerate(driver.program.steps) if step.decides_sharing}
+            driver.per_window = driver.per_window.symmetric_difference(left)
+            return
+        for pair in (pair for pair in driver.program.pairs if pair.auto):
+            way = Program.put_together if driver.program.apart(pair) else Program.taken_apart
+            driver.arrange(rearranged(pair, way, Entry(0, "fused", "the test wants it")))
 
     def survived(self, frame: Sequence[pa.Table], number: int, seed: int, **options: Any) -> None:
         """Run a batch; if the driver crashes in it, another one runs it again."""
@@ -186,10 +198,12 @@ class Bench:
             self.run(frame, number, **options)
         self.driver.crash = CrashPoints()
 
-    def _moved(self, assignment: Assignment, *, to: int, **what: Any) -> Assignment:
-        """Groups or keys of a component, the first one unless told otherwise, elsewhere."""
+    def _moved(self, assignment: Assignment, *, to: int, last: bool = False, **what: Any) -> Assignment:
+        """Groups or keys of the first component, or of the last one, elsewhere."""
         together = self.driver.together
-        return together.spread(control.moved(together.planned(assignment), to % assignment.slots, **what))
+        operator = len(together.components) - 1 if last else 0
+        planned = control.moved(together.planned(assignment), to % assignment.slots, operator=operator, **what)
+        return together.spread(planned)
 
     def frame(self, *parts: Rows, schema: pa.Schema | None = None) -> list[pa.Table]:
         """Partitions of a batch of the first input."""

@@ -187,6 +187,10 @@ CASES: dict[str, st.SearchStrategy[Case]] = {
     "halves in two tasks": _windows(split=True),
     "halves in one task or two": _windows(split="auto"),
     "shared or not, as it costs": _windows(share="auto"),
+    "halves in two tasks, one computation per window": _windows(split=True, share="per window"),
+    "halves in one task or two, one computation per window": _windows(split="auto", share="per window"),
+    "halves in two tasks, shared or not": _windows(split=True, share="auto"),
+    "halves in one task or two, shared or not": _windows(split="auto", share="auto"),
     "windows that wait for late rows": _windows(lateness=25),
     "late rows, one computation per window": _windows(lateness=25, share="per window"),
     "sessions": st.builds(_of_sessions, st.sampled_from([1, 6, 15, 40])),
@@ -195,23 +199,29 @@ CASES: dict[str, st.SearchStrategy[Case]] = {
     "self joins": st.builds(_of_itself, *BOUNDS),
 }
 
+HALVES = {name: case for name, case in CASES.items() if name.startswith("halves")}
+
 VALUE = st.one_of(st.none(), *[st.integers(-4, 4)] * 4)
 TIME = st.integers(-AHEAD, AHEAD) | st.sampled_from(range(-AHEAD, AHEAD + 1, 5))
 """Anywhere; or where windows, gaps and bounds of joins begin and end."""
 ROW = st.tuples(st.sampled_from(KEYS), VALUE, TIME)
-EVENTS = ["", "", "move", "move last", "resize", "restart", "crash"]
+EVENTS = ["", "", "move", "move last", "resize", "restart", "crash", "rearrange"]
 
 
-def _turns(batches: int) -> st.SearchStrategy[Any]:
-    """Batches: rows of either input, what happens before them, and to which slot."""
+MOVES = ["move", "move", "move last", "resize", "rearrange", "restart", "crash"]
+
+
+def _turns(batches: int, events: Sequence[str] = EVENTS, *, least: int = 0) -> st.SearchStrategy[Any]:
+    """Batches: rows of either input, at least so many, what happens before them, and to which slot."""
+    rows = st.lists(ROW, min_size=least, max_size=10)
     return st.lists(
-        st.tuples(st.lists(ROW, max_size=10), st.lists(ROW, max_size=6), st.sampled_from(EVENTS), st.integers(0, 3)),
-        min_size=1,
+        st.tuples(rows, st.lists(ROW, max_size=6), st.sampled_from(events), st.integers(0, 3)),
+        min_size=3 if least else 1,
         max_size=batches,
     )
 
 
-WAYS = st.sampled_from(["auto", "smooth", "copy", "manifest"])
+WAYS = st.sampled_from(["auto", "instant", "smooth", "copy", "manifest"])
 
 
 def play(engine: Any, root: Path, case: Case, way: str, turns: Sequence[Any], seed: int) -> None:
@@ -264,6 +274,22 @@ def test_a_job_gives_what_one_query_over_all_rows_gives(
     case: st.SearchStrategy[Case],
     data: st.DataObject,
     way: str,
+    turns: Any,
+    seed: int,
+) -> None:
+    play(engine, tmp_path_factory.mktemp("polars"), data.draw(case), way, turns, seed)
+
+
+@pytest.mark.parametrize("way", ["instant", "smooth"])
+@pytest.mark.parametrize("case", HALVES.values(), ids=HALVES.keys())
+@settings(max_examples=10)
+@given(data=st.data(), turns=_turns(8, MOVES, least=6), seed=st.integers(0, 99))
+def test_parts_of_windows_that_moves_leave_in_several_slots_are_brought_together(
+    engine: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    case: st.SearchStrategy[Case],
+    way: str,
+    data: st.DataObject,
     turns: Any,
     seed: int,
 ) -> None:

@@ -442,7 +442,8 @@ def test_what_windows_cannot_be_is_refused_and_leaves_the_job_as_it_was() -> Non
         (words.count_window(5), {"until": "at"}),
         (words.session("1 minute"), {"share": "per window"}),
         (words.window("1 minute", lateness="5 seconds"), {"split": True}),
-        (words.window("1 minute"), {"split": True, "share": "auto"}),
+        (words.window("1 minute", lateness="5 seconds"), {"split": True, "share": "auto"}),
+        (words.window("1 minute"), {"split": True, "share": "never"}),
         (words.window("1 minute"), {"share": "never"}),
         (words.window("1 minute", spans=Spans.EACH), {}),
     ):

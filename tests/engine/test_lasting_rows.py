@@ -43,6 +43,8 @@ ROWS = [("ann", 5, 15), ("bob", 10, 20), ("cid", 2, 27), ("dan", 5, 5), ("eve", 
 EXPECTED = {
     Spans.START: [("ann", 0, 1), ("bob", 0, 1), ("cid", 0, 1), ("dan", 0, 1)],
     Spans.END: [("ann", 0, 1), ("bob", 0, 1), ("cid", 20, 1), ("dan", 0, 1)],
+    Spans.EACH: [("ann", 0, 1), ("bob", 0, 1), ("cid", 0, 1), ("cid", 20, 1), ("dan", 0, 1)],
+    Spans.WITHIN: [("ann", 0, 1), ("bob", 0, 1), ("dan", 0, 1)],
 }
 
 
@@ -61,14 +63,19 @@ def test_a_row_that_lasts_counts_where_its_rule_says(engine: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("spans", [Spans.EACH, Spans.WITHIN], ids=lambda spans: spans.name)
-def test_rules_that_put_a_row_in_no_single_slice_are_refused_beside_halves(spans: Spans) -> None:
-    job = hg.Job("visits", event_time="at")
-    told = rf"rows that last in a compute must be START or END, .* got '{spans.name}': let windows do it by themselves"
-    with pytest.raises(JobError, match=told):
-        _visits(job).compute(TEN, until="left_at", spans=spans, n=hg.count())
-    with pytest.raises(JobError, match=told):
-        _visits(job).window(Tumbling(TEN, spans=spans)).aggregate(n=hg.count(), until="left_at", split=True)
-    assert not job._steps, "nothing was added"
+def test_rules_that_put_a_row_in_no_single_slice_are_refused_where_slices_are_shared(spans: Spans) -> None:
+    told = (
+        "the rule for rows that last in a compute with several consolidates must be START or END, which put a row in "
+        f"one slice, got '{spans.name}': give each a compute of its own"
+    )
+    partials = _visits(hg.Job("visits", event_time="at")).compute(TEN, until="left_at", spans=spans, n=hg.count())
+    with pytest.raises(JobError) as refused:
+        partials.consolidate_partially(TWENTY)
+    assert str(refused.value) == told
+    partials.consolidate(TWENTY)
+    with pytest.raises(JobError) as refused:
+        partials.consolidate(TEN)
+    assert str(refused.value) == told
 
 
 @pytest.mark.parametrize("spans", [Spans.EACH, Spans.END, Spans.WITHIN, Spans.START], ids=lambda spans: spans.name)

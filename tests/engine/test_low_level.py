@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +17,13 @@ import pytest
 import headgate as hg
 from headgate import control
 from headgate.engine import query
-from headgate.engine.orders import SlotReport
+from headgate.engine.drawing import drawn
+from headgate.engine.orders import RouteReport, SlotReport
 from headgate.engine.program import FileFormat
 from headgate.errors import JobError
-from headgate.operators import Aggregation, Compute, Consolidate, WindowedAggregation
+from headgate.operators import Aggregation, Compute, Consolidate, WindowedAggregation, direct
 from headgate.sources import FileSource
-from headgate.windows import Hopping, Spans, Tumbling
+from headgate.windows import SLICE, Hopping, Spans, Tumbling
 
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 LASTING = SCHEMA.append(pa.field("until", pa.timestamp("us", "UTC")))
@@ -144,7 +146,7 @@ def test_figure_5_1_one_compute_feeds_several_consolidates(engine: Any, tmp_path
 
 @pytest.mark.parametrize("share", ["auto", "per window"])
 def test_figure_5_1_or_every_window_is_computed_by_itself(engine: Any, tmp_path: Path, share: Any) -> None:
-    """The figure's second way; in headgate an operator that is compute and consolidate in one has it."""
+    """The figure's second way, in an operator that is compute and consolidate in one."""
     stream = _source()
     windows = stream.key_by("k").window("10 minutes", every="5 minutes")
     windows.aggregate(share=share, **TOTAL).write_to(hg.sinks.memory())
@@ -156,6 +158,160 @@ def test_figure_5_1_or_every_window_is_computed_by_itself(engine: Any, tmp_path:
     assert (min(hops) < -1) == (share == "per window"), "partials of windows, or of slices"
     bench.batch([], flush=True)
     assert _results(bench, 1) == EVERY_FIVE
+
+
+def _hops(bench: Any, operator: int) -> set[int]:
+    """The hops of the pieces that an operator holds."""
+    refs = [ref for slot in range(bench.slots) for ref in bench.last.layout.refs(operator, slot)]
+    return {hop for ref in refs for hop, _, _ in ref.run.pieces}
+
+
+def _in_halves(form: str, share: Any, **options: Any) -> Any:
+    """A job with windows of 10 minutes every 5 in two halves, "sums.compute" and "sums", as either form says it."""
+    stream = _source(**options)
+    if form == "high level":
+        windows = stream.key_by("k").window("10 minutes", every="5 minutes")
+        made = windows.aggregate(split=True, share=share, name="sums", **TOTAL)
+    else:
+        partials = stream.key_by("k").compute("5 minutes", name="sums.compute", **TOTAL)
+        made = partials.consolidate("10 minutes", every="5 minutes", share=share, name="sums")
+        stream.job.keep_apart("sums.compute", "sums")
+    made.write_to(hg.sinks.memory())
+    return stream.job
+
+
+@pytest.mark.parametrize("form", ["high level", "low level"])
+@pytest.mark.parametrize("share", ["auto", "per window"])
+def test_figure_5_1_or_a_compute_computes_every_window_by_itself(
+    engine: Any, tmp_path: Path, form: str, share: Any
+) -> None:
+    job = _in_halves(form, share)
+    compute, consolidate = job.program().steps
+    assert isinstance(compute.operator, Compute)
+    assert isinstance(consolidate.operator, Consolidate)
+    assert (compute.per_window, compute.decides_sharing) == (share == "per window", share == "auto")
+    assert (consolidate.per_window, consolidate.decides_sharing) == (False, False)
+    assert [step.depth for step in job.program().steps] == [1, 2]
+    bench = engine.of_job(tmp_path, job, {"migration": "instant"})
+    merged = _metered(bench)
+    bench.batch(HALF_HOUR[:3])
+    assert _hops(bench, 0) == ({direct(0)} if share == "per window" else {SLICE})
+    bench.batch(HALF_HOUR[3:])
+    bench.batch([])
+    assert _results(bench, 1) == [one for one in EVERY_FIVE if one[2] == 5], "the watermark is at 5:00"
+    assert _results(bench, 2) == [one for one in EVERY_FIVE if 5 < one[2] <= 15], "and at 17:30"
+    if share == "per window":
+        assert _hops(bench, 1) == set(), "each window came whole, and nothing has to be kept"
+        assert merged == [0, 2, 3], "each result once: [-5, 5) of both; [0, 10) of both, [5, 15) of ann"
+    else:
+        assert _hops(bench, 1) == {SLICE}, "slices that later windows have in common"
+    bench.batch([], flush=True)
+    made = [one for number in range(bench.next) for one in _results(bench, number)]
+    assert sorted(made) == EVERY_FIVE
+
+
+@pytest.mark.parametrize("form", ["high level", "low level"])
+def test_figure_5_1_a_consolidate_merges_the_parts_of_a_window_that_an_instant_move_left(
+    engine: Any, tmp_path: Path, form: str
+) -> None:
+    bench = engine.of_job(tmp_path, _in_halves(form, "per window"), {"migration": "instant"})
+    for minute in (1, 2, 3):
+        bench.batch(_rows(*((key, 10**minute, minute) for key in KEYS)))
+        _moved(bench)
+    assert bench.told[-1]["left_behind_rows"] > 0, "each key has a part of [-5, 5) and of [0, 10) in several slots"
+    held = [{hop for ref in bench.last.layout.refs(0, slot) for hop, _, _ in ref.run.pieces} for slot in range(3)]
+    assert held == [{direct(0)}] * 3
+    bench.batch(_rows(("zoe", 0, 30)))
+    bench.batch([])
+    assert _results(bench, 4) == sorted((key, start, start + 10, 3, 1110) for key in KEYS for start in (-5, 0))
+    assert bench.told[-1]["left_behind_rows"] == 0
+    ways = {entry["details"]["way"] for entry in _journal(bench, "migration") if entry["operator"] == "sums.compute"}
+    assert ways == {"instant"}
+    assert len(_journal(bench, "migrated")) == len(_journal(bench, "migration")), "all of it is over"
+
+
+def test_the_way_that_a_compute_takes_changes_in_the_middle_of_windows_and_is_said(engine: Any, tmp_path: Path) -> None:
+    """First merging is made to look dear, then adding up: the journal says why the compute changed its way."""
+    job = _in_halves("high level", "auto")
+    bench = engine.of_job(tmp_path, job, {"migration": "instant"})
+    run_tasks, slow = bench.driver.run_tasks, {"merge": 1.0, "row": 0.1}
+
+    def run(frame: Any, orders: Any) -> Any:
+        """As it is, but for how long it took."""
+        return [_paced(report, **slow) for report in run_tasks(frame, orders)]
+
+    bench.driver.run_tasks = run
+    ways = []
+    for number in range(12):
+        if number == 6:
+            slow["row"] = 10.0
+        bench.batch(_rows(*((key, 1, 5 * number) for key in KEYS)))
+        ways.append(sorted(bench.driver.per_window))
+        _moved(bench)
+    bench.batch([], flush=True)
+    told = _journal(bench, "shared")
+    assert [entry["operator"] for entry in told] == ["sums.compute"] * 2
+    assert "keys of slices to merge take longer than every row 2 times" in told[0]["reason"]
+    assert "keys of slices takes less than every row 2 times" in told[1]["reason"]
+    assert [entry["details"]["now"] for entry in told] == ["per window", "shared"]
+    assert {"shared", "per window"} == told[0]["details"]["costs"].keys()
+    assert ([0] in ways[:6], ways[-1]) == (True, [])
+    assert {"sums.compute", "sums"} >= bench.told[-1]["verdicts"].keys() >= {"sums.compute"}
+    made = [one for number in range(bench.next) for one in _results(bench, number)]
+    assert sorted(made) == sorted(
+        (key, start, start + 10, n, n)
+        for key in KEYS
+        for start, n in [(-5, 1), *((5 * number, 2) for number in range(11)), (55, 1)]
+    )
+
+
+# minutes           0         5         10        15        20
+# rows of ann         1         6         11        16        21     with each comes her first time again: minute 1
+# 20, every 10      ------------------->|                            closes with the fourth, which counts
+#                   |-------------------------------------->|        open when the fifth comes; its first slice is not
+@pytest.mark.parametrize("share", [True, False, "auto", "per window"])
+@pytest.mark.parametrize("split", [True, "auto"])
+def test_halves_count_results_of_another_step_that_are_behind_in_windows_that_are_open(
+    engine: Any, tmp_path: Path, share: Any, split: Any
+) -> None:
+    stream = _source()
+    first = stream.key_by("k").aggregate(name="first", at=hg.min("at"), v=hg.count())
+    windows = first.key_by("k").window("20 minutes", every="10 minutes")
+    windows.aggregate(share=share, split=split, **TOTAL).write_to(hg.sinks.memory(), "halves")
+    windows.aggregate(share=share, **TOTAL).write_to(hg.sinks.memory(), "whole")
+    bench = engine.of_job(tmp_path, stream.job)
+    for minute in (1, 6, 11, 16, 21):
+        bench.batch(_rows(("ann", 1, minute)))
+    bench.batch([], flush=True)
+    made = {
+        name: sorted(one for number in range(bench.next) for one in _results(bench, number, name))
+        for name in ("whole", "halves")
+    }
+    assert made["whole"] == [("ann", -10, 10, 4, 10), ("ann", 0, 20, 5, 15)]
+    assert made["halves"] == made["whole"]
+
+
+def _paced(report: Any, merge: float, row: float) -> Any:
+    """A report with so many seconds for every merge of the consolidate, and for every row of the compute."""
+    if isinstance(report, SlotReport) and report.operator == 1:
+        return replace(report, seconds={**report.seconds, "process": merge * report.merged})
+    if isinstance(report, RouteReport):
+        return replace(report, early={number: (rows, row * rows) for number, (rows, _) in report.early.items()})
+    return report
+
+
+def test_halves_say_how_windows_are_computed() -> None:
+    alone, auto = _in_halves("high level", "per window"), _in_halves("high level", "auto")
+    ten = "windows of 0:10:00 every 0:05:00"
+    assert f"Compute 'sums.compute' (partials of {ten}, combined before" in alone.explain()
+    assert f"Consolidate 'sums' ({ten}, each computed by itself, split=True" in alone.explain()
+    may = 'which may change: share="auto"'
+    assert f"Compute 'sums.compute' (partials of slices of 0:05:00, {may}" in auto.explain()
+    assert f"Consolidate 'sums' ({ten}, slices of 0:05:00, split=True" in auto.explain()
+    assert f"Compute 'sums.compute' (partials of {ten}, {may}" in drawn(auto, per_window=frozenset({0}))
+    assert f"Consolidate 'sums' ({ten}, each computed by itself" in drawn(auto, per_window=frozenset({0}))
+    for job in (alone, auto):
+        assert "component 1: sums.compute, flexible, stateful, by k; allowed moves: instant," in job.explain()
 
 
 def test_figure_5_2_a_compute_before_a_compute_is_eager_and_moves_with_its_state(engine: Any, tmp_path: Path) -> None:

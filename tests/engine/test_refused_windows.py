@@ -80,6 +80,23 @@ def test_what_a_consolidate_is_refused() -> None:
     )
 
 
+@pytest.mark.parametrize("share", ["per window", "auto"])
+def test_one_computation_per_window_is_refused_where_slices_are_for_several_consolidates(share: Any) -> None:
+    text = f"share must be True or False where the slices of a compute are for several consolidates, got {share!r}"
+    partials = _source().key_by("k").compute("4 minutes", **TOTAL)
+    partials.consolidate("8 minutes")
+    assert _refused(lambda: partials.consolidate("12 minutes", share=share)) == text
+    partials = _source().key_by("k").compute("4 minutes", **TOTAL)
+    partials.consolidate("8 minutes", share=share)
+    assert _refused(lambda: partials.consolidate("12 minutes")) == text
+    assert _refused(lambda: partials.consolidate_partially("12 minutes")) == text
+    eights = _source().key_by("k").compute("4 minutes", **TOTAL).consolidate_partially("8 minutes")
+    assert _refused(lambda: eights.consolidate("16 minutes", share=share)) == text
+    assert _refused(lambda: eights.consolidate("16 minutes", share="now and then")) == (
+        'share must be True, False, "auto" or "per window", got \'now and then\''
+    )
+
+
 def test_what_a_partial_consolidate_is_refused() -> None:
     partials = _source().key_by("k").compute("4 minutes", **TOTAL)
     assert _refused(lambda: partials.consolidate_partially(Hopping("8 minutes", "4 minutes"))) == (
@@ -111,19 +128,19 @@ def test_what_a_partial_consolidate_is_refused() -> None:
             id="another way to split",
         ),
         pytest.param(
-            Tumbling("1 minute"), {"split": True, "share": "per window"},
-            "share must be True or False beside split, which needs slices, got 'per window'",
-            id="split and one computation per window",
-        ),
-        pytest.param(
-            Tumbling("1 minute"), {"split": "auto", "share": "auto"},
-            "share must be True or False beside split, which needs slices, got 'auto'",
-            id="two things to decide at once",
+            Tumbling("1 minute"), {"split": True, "share": "sometimes"},
+            'share must be True, False, "auto" or "per window", got \'sometimes\'',
+            id="another way to share between halves",
         ),
         pytest.param(
             Tumbling("1 minute", lateness="1 minute"), {"split": True},
             "split must be left out for windows with lateness: partials come once, got True",
             id="split and late rows",
+        ),
+        pytest.param(
+            Tumbling("1 minute", lateness="1 minute"), {"split": True, "share": "per window"},
+            "split must be left out for windows with lateness: partials come once, got True",
+            id="split and late rows, one computation per window",
         ),
         pytest.param(
             Tumbling("1 minute"), {"until": "end"},

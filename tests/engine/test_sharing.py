@@ -232,6 +232,66 @@ def test_how_windows_share_may_change_between_two_starts_in_the_middle_of_window
         assert bench.batch(rows, flush=flush) == still.batch(rows, flush=flush)
 
 
+def _in_halves(engine: Any, root: Path, share: Any, migration: str, length: int, every: int) -> Any:
+    """Windows made by a compute and a consolidate that run apart."""
+    job = hg.Job("windows", event_time="at", groups=8)
+    long, hop = (dt.timedelta(microseconds=each) for each in (length, every))
+    windows = engine.source(job, SCHEMA).key_by("k").window(long, every=hop)
+    windows.aggregate(split=True, share=share, name="windows", **AGGREGATES).write_to(hg.sinks.memory(), name="out")
+    return engine.of_job(root, job, {"migration": migration})
+
+
+@settings(max_examples=20)
+@given(
+    turns=TURNS,
+    ways=st.lists(st.sampled_from([True, False, "auto", "per window"]), min_size=14, max_size=14),
+    migration=st.sampled_from(["auto", "instant", "smooth", "copy"]),
+)
+def test_how_halves_share_may_change_between_two_starts_in_the_middle_of_windows(
+    engine: Any, tmp_path_factory: pytest.TempPathFactory, turns: Any, ways: list[Any], migration: str
+) -> None:
+    still = engine.Bench(tmp_path_factory.mktemp("still"), _program(64, every=4, share=False))
+    root = tmp_path_factory.mktemp("changing")
+    programs = {way: _in_halves(engine, root / str(way), way, migration, 64, 4).program for way in set(ways)}
+    bench = _in_halves(engine, root / "all of them", ways[0], migration, 64, 4)
+    for number, (drawn, event, slot) in enumerate([*turns, ([], "", 0)]):
+        rows, way = _rows(drawn, 9 * number), ways[number]
+        bench.program, bench.identity = programs[way], f"halves {number} {way}"
+        bench.restart()
+        bench.disturb(event if event == "move" else "", slot, number)
+        flush = number == len(turns)
+        assert bench.batch(rows, flush=flush) == still.batch(rows, flush=flush)
+
+
+# windows of 30 every 10   |-----------------------------|
+# slices of 10             |---------|---------|---------|---------|
+#                          0         10        20        30
+# rows                      xx         z        zz       z         zz
+# the old slot's           [---------)                              slices, which would be over at 20
+#                          [-----------------------------)          and windows, which are over at 30
+def test_an_old_slot_finishes_the_windows_that_an_earlier_run_computed_by_themselves(
+    engine: Any, tmp_path: Path
+) -> None:
+    """A smooth move of a compute that now shares slices: what it holds is not of slices, and lasts longer."""
+    shared = _in_halves(engine, tmp_path / "other", True, "smooth", 30, 10).program
+    bench = _in_halves(engine, tmp_path, "per window", "smooth", 30, 10)
+    bench.batch(_rows([(key, 1, 0) for key in KEYS], 0))
+    bench.disturb("move", 0, 0)
+    bench.disturb("move", 1, 0)
+    bench.batch(_rows([(key, 2, 0) for key in KEYS], 0))
+    assert {one.since for one in bench.last.handovers} == {10}
+    bench.program, bench.identity = shared, "shared now"
+    bench.restart()
+    for now in (12, 21, 22, 31, 41, 42):
+        bench.batch(_rows([("zoe", now, 0)], 0))
+    bench.batch([])
+    assert not bench.last.handovers
+    batches = [row for number in range(bench.next) for row in bench.results("out", number) if row["k"] != "zoe"]
+    assert sorted((row["k"], row["window_start"].microsecond, row["n"]) for row in batches) == sorted(
+        (key, start, 2) for key in KEYS for start in (0, 999_990, 999_980)
+    )
+
+
 def test_a_checkpoint_takes_windows_that_share_otherwise() -> None:
     operators = [_program(64, every=4, **how).steps[0].operator for how in (SHARED, ALONE, APART)]
     assert len({operator.windows for operator in operators if isinstance(operator, WindowedAggregation)}) == 1

@@ -15,6 +15,7 @@ from headgate.engine.program import ToOperator, ToOutput
 from headgate.engine.running import layout_of
 from headgate.operators import (
     Compute,
+    Consolidate,
     CountAggregation,
     IntervalJoin,
     SessionAggregation,
@@ -157,18 +158,23 @@ def _windows(drawing: _Drawing, number: int, windows: WindowedAggregation) -> li
     """Lengths, hops and slices of windows, and what they share; helpers, which nobody asked for, are left out."""
     slicing = windows.slicing
     width = _time(slicing.width)
+    job, alone = drawing.job, number in drawing.per_window
+    if isinstance(windows, Consolidate):
+        alone = any(ToOperator(number) in job._steps[compute].node.branches for compute in drawing.per_window)
+    wanted = " and ".join(_hop(hop) for hop in windows.alone.hops if not hop.helper)
     if isinstance(windows, Compute):
-        return [f"partials of slices of {width}"]
-    notes = [" and ".join(_hop(hop) for hop in slicing.hops if not hop.helper)]
-    if number in drawing.per_window:
-        notes.append("each computed by itself")
+        notes = [f"partials of {wanted}" if alone else f"partials of slices of {width}"]
+    elif alone:
+        notes = [wanted, "each computed by itself"]
     else:
-        notes.append(f"slices of {width}" + ("" if windows.share else ", nothing kept between them and windows"))
-    if drawing.job._steps[number].decides_sharing:
+        notes = [wanted, f"slices of {width}" + ("" if windows.share else ", nothing kept between them and windows")]
+    if job._steps[number].decides_sharing:
         notes.append('which may change: share="auto"')
+    if isinstance(windows, Compute):
+        return notes
     if windows.until is not None:
         notes.append(f"rows last until {windows.until!r}, in windows by the rule {windows.spans.name}")
-    halves = [auto for (_, name), auto in drawing.job._split.items() if name == windows.name]
+    halves = [auto for (_, name), auto in job._split.items() if name == windows.name]
     return notes + ['split="auto"' if auto else "split=True" for auto in halves]
 
 

@@ -217,7 +217,7 @@ def _operator(keyed: KeyedNode) -> Operator:
         kind_of(keyed.operator),
         frozenset(keyed.keys),
         outputs=frozenset(kept),
-        window_micros=longest_window(keyed.operator),
+        window_micros=longest_window(keyed.operator, alone=keyed.per_window or keyed.decides_sharing),
     )
 
 
@@ -231,11 +231,12 @@ def kind_of(operator: KeyedOperator) -> Kind:
     return Kind.AGGREGATE if whole else Kind.KEYED
 
 
-def longest_window(operator: KeyedOperator) -> int | None:
-    """The longest window of time, in microseconds; None where state has no end."""
+def longest_window(operator: KeyedOperator, *, alone: bool = False) -> int | None:
+    """The longest window of time that state is kept for, in microseconds; None where state has no end. ``alone``:
+    windows may be computed by themselves, which is a matter of a compute too."""
     if not isinstance(operator, WindowedAggregation):
         return None
-    return max(hop.length for hop in operator.slicing.hops)
+    return operator.alone.longest if alone else operator.slicing.longest
 
 
 def _between(node: Node) -> Operator:

@@ -33,7 +33,7 @@ from headgate.routing import Assignment, Handover, Places
 from headgate.state import BatchPlan, Manifest, Migration, Way, astray
 from headgate.topology import Allowed, Bounds, Component, Layout, Moving, Pick, allowed, cheapest, taken
 from headgate.topology import Migration as MoveKind
-from headgate.windows import Spans
+from headgate.windows import SLICE, Spans
 
 WAYS: Mapping[MoveKind, Way] = {
     MoveKind.INSTANT: "instant",
@@ -150,11 +150,15 @@ class Migrations:
         watermark = last.watermark
         if watermark is None:
             return last.handovers
-        return tuple(one for one in last.handovers if watermark < one.since + self._longest(one.operator))
+        return tuple(one for one in last.handovers if watermark < one.since + self._longest(one, last))
 
-    def _longest(self, operator: int) -> int:
-        windows = self._windows(operator).slicing
-        return windows.longest + windows.lateness
+    def _longest(self, one: Handover, last: Manifest) -> int:
+        """For how long after the handover its old slot may have windows to finish. Those that were computed by
+        themselves may be from a run before, in which the job asked for it."""
+        windows = self._windows(one.operator)
+        alone = any(hop < SLICE for ref in last.layout.refs(one.operator, one.slot) for hop, _, _ in ref.run.pieces)
+        slicing = windows.alone if alone or self.program.steps[one.operator].may_be_alone else windows.slicing
+        return slicing.longest + slicing.lateness
 
     def _windows(self, operator: int) -> WindowedAggregation:
         windows = self.program.steps[operator].operator
@@ -267,7 +271,7 @@ class Migrations:
             for operator, moving, _ in _moves(self.program, before, plan.assignment):
                 state = int(last.counts[operator].bytes[moving].sum())
                 way = plan.ways[operator]
-                until = self._closed(operator, last) if way == "instant" else None
+                until = self._emptied(operator, last) if way == "instant" else None
                 begun.append(Underway(operator, way, len(moving), state, plan.batch, plan.now, until=until))
         self.underway += begun
         return begun
@@ -278,6 +282,14 @@ class Migrations:
             return None
         slicing = self._windows(operator).slicing
         return int(slicing.slice_of(np.array([max(last.event_times.values())]))[0]) + slicing.width
+
+    def _emptied(self, operator: int, last: Manifest) -> int | None:
+        """The watermark at which a compute has passed on all that it had in a manifest; None as above."""
+        closed, windows = self._closed(operator, last), self._windows(operator)
+        if closed is None or not self.program.steps[operator].may_be_alone:
+            return closed
+        until = windows.alone.needed_until(np.array([closed - windows.slicing.width]), np.array([closed]))
+        return max(closed, int(until[0]))
 
     def followed(self, manifest: Manifest, reports: Iterable[Report], done: int) -> dict[str, Any]:
         """What the manifest says of migrations: those under way, and of those that are over a line for the journal.

@@ -146,6 +146,11 @@ class Step:
         return key_hash(*(rows.column(name) for name in self.placed_by))
 
     @property
+    def may_be_alone(self) -> bool:
+        """Whether its windows are computed one by one, or may come to be."""
+        return self.per_window or self.decides_sharing
+
+    @property
     def waits(self) -> bool:
         """Whether the end of the input makes it say what it still holds back: timers, windows."""
         return self.timers or isinstance(self.operator, WindowedAggregation)

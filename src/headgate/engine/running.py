@@ -110,9 +110,8 @@ def _operator(step: Step) -> Operator:
     operator = step.operator
     keys = frozenset(operator.key_names)
     kept = frozenset(step.keeps) if isinstance(operator, PerKey | Vectorised) else keys
-    return Operator(
-        operator.name, kind_of(operator), keys, outputs=kept, window_micros=longest_window(operator)
-    )  # fmt: skip
+    longest = longest_window(operator, alone=step.may_be_alone)
+    return Operator(operator.name, kind_of(operator), keys, outputs=kept, window_micros=longest)
 
 
 def _edges(program: Program, source: str, branches: tuple[Branch, ...]) -> Iterator[tuple[str, str, Operator | None]]:

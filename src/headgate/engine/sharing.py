@@ -4,8 +4,9 @@
     per window   every row once per window it is in, and nothing to merge
 
 What each costs is measured over a period as long as the longest window: rows and the time to add them up where they are
-read or where an operator before makes them, keys merged and the time for it in the slots. While windows are computed
-one by one nothing is merged, so the merges per row are those of the last period in which slices were shared.
+read or where an operator before makes them, keys merged and the time for it in the slots. Where windows are made in two
+halves, these are rows of the compute and merges of its consolidate. While windows are computed one by one nothing is
+merged but what moves left apart, so the merges per row are those of the last period in which slices were shared.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from headgate.control import Entry
 from headgate.engine.orders import RouteReport, SlotReport
 from headgate.engine.program import Program
-from headgate.operators import WindowedAggregation
+from headgate.operators import Compute, WindowedAggregation
 from headgate.windows import NO_WATERMARK
 from headgate.windows.costs import HYSTERESIS, Choice, Sharing, decide_sharing
 
@@ -64,8 +65,9 @@ class SharingWatch:
                 rows, seconds = sender.early.get(number, (0, 0.0))
                 measured.rows += rows
                 measured.seconds += seconds
+            merging = self._merging(program, number)
             for report in reports:
-                if report.operator == number:
+                if report.operator == merging:
                     measured.merged += report.merged
                     measured.merge_seconds += report.seconds.get("process", 0.0)
             windows = step.operator
@@ -74,7 +76,7 @@ class SharingWatch:
                 continue
             if measured.began == NO_WATERMARK:
                 measured.began = watermark
-            if watermark < measured.began + windows.slicing.longest:
+            if watermark < measured.began + windows.alone.longest:
                 continue
             self._measured[number] = _Measured(began=watermark)
             choice = self._judged(number, windows, measured, number in per_window)
@@ -87,9 +89,16 @@ class SharingWatch:
                 entries.append(Entry(0, "shared", choice.reason, windows.name, details=details))
         return per_window, entries
 
+    @staticmethod
+    def _merging(program: Program, number: int) -> int:
+        """The operator that makes windows of what this one adds up: a compute's consolidate, or itself."""
+        if not isinstance(program.steps[number].operator, Compute):
+            return number
+        return next(target for source, target in program.edges if source == number)
+
     def _judged(self, number: int, windows: WindowedAggregation, measured: _Measured, alone: bool) -> Choice | None:
         """The way to go on with; None while nothing is known of what merging costs."""
-        times = windows.slicing.windows_per_row
+        times = windows.alone.windows_per_row
         if not alone and measured.merged:
             self._merges[number] = measured.merged / measured.rows, measured.merge_seconds / measured.merged
         if number not in self._merges:

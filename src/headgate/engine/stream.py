@@ -416,14 +416,16 @@ class KeyedStream:
         name: str | None = None,
         **aggregates: Aggregate,
     ) -> PartialStream:
-        """Partials per key and slice of event time, for ``consolidate`` to make windows of: enorm's low-level form.
+        """Partials per key and slice of event time, for ``consolidate`` to make windows of: enorm's low-level form. Its
+        ``share`` may ask for partials per key and window instead.
 
         Nothing else can be done with partials. A compute and its consolidates run in one task, like all operators with
         the same keys, unless they are kept apart (``Job.keep_apart``, ``aggregate(split=True)``): then key groups of
         the compute can move without their state (``migration="instant"``).
 
         With ``until``, a column, a row stands for the time from its event time until then, and counts in the slice
-        that it starts in, or with ``Spans.END`` in the one that it ends in.
+        that it starts in, or with ``Spans.END`` in the one that it ends in; with other rules each window is computed
+        by itself.
         """
         no_results_among({"offset": offset, "until": until, "spans": spans, "name": name})
         job = self.stream.job

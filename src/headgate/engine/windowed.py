@@ -26,7 +26,7 @@ from headgate.engine.orders import Orders, SlotReport, nothing
 from headgate.engine.payload import HASH
 from headgate.engine.program import Step
 from headgate.engine.staterows import state_schema, summed
-from headgate.operators import NO_WATERMARK, WindowedAggregation, direct, grouped_by_piece
+from headgate.operators import NO_WATERMARK, Compute, WindowedAggregation, direct, grouped_by_piece
 from headgate.routing import Handovers, Places, group_of
 from headgate.state import FIRST_KEY, GROWTH, MAX_REFS, Bitmap, Checkpoint, Ref, RunInfo, RunWriter, open_run
 from headgate.stats.loads import OperatorLoad
@@ -94,13 +94,14 @@ class WindowBatch:
         self._lap("receive")
         # Results of other windows come in the batch that closes them, and count for windows that close in it too.
         before = self.orders.last_watermark
-        fresh = {
-            piece: own
-            for piece, own in _by_piece(rows, hashes, self.operator).items()
-            if self._needed_until(piece) > before
-        }
+        pieces = _by_piece(rows, hashes, self.operator)
+        fresh = {piece: own for piece, own in pieces.items() if self._needed_until(piece) > before}
         fresh |= self._amended(fresh)
-        results, made = self._close(fresh)
+        made: dict[Piece, Partials] = {}
+        if isinstance(self.operator, Compute):
+            results = self._passed_on(fresh, [pieces[piece] for piece in sorted(pieces.keys() - fresh.keys())])
+        else:
+            results, made = self._close(fresh)
         self._lap("process")
         lasting = {piece: own for piece, own in fresh.items() if self._needed(piece)}
         refs, written, changed = self._write({**lasting, **made})
@@ -160,6 +161,16 @@ class WindowBatch:
                 merged, hashes = self._merged(parts)
                 amended[window] = self.operator.placed(merged, window), hashes
         return amended
+
+    def _passed_on(self, fresh: dict[Piece, Partials], behind: Sequence[Partials]) -> pa.Table:
+        """What a compute has of the slices that end now, and of the windows that it computed by themselves; and what
+        has come for those that are over: the consolidate knows which windows are open."""
+        results = [self.operator.output_schema.empty_table(), *(part for part, _ in behind)]
+        for piece in sorted(self._known(fresh)):
+            if self.orders.last_watermark < piece.end <= self.orders.watermark:
+                merged = self._merged(self._partials(piece, fresh, {}))
+                results.append(self.operator.results(self._own(*merged, piece), piece))
+        return pa.concat_tables(results)
 
     def _close(self, fresh: dict[Piece, Partials]) -> tuple[pa.Table, dict[Piece, Partials]]:
         """The results of the windows that end now, and the pieces among them that are worth keeping."""
@@ -251,10 +262,9 @@ class WindowBatch:
         return known
 
     def _pieces(self, run: RunInfo) -> Iterable[tuple[Piece, int]]:
-        slicing = self.operator.slicing
         for hop, start, rows in run.pieces:
-            if _usable(slicing, hop):
-                yield Piece(start, start + _length(slicing, hop), hop), rows
+            if _usable(self.operator.slicing, hop):
+                yield Piece(start, start + self.operator.length(hop), hop), rows
 
     def _partials(self, piece: Piece, fresh: dict[Piece, Partials], made: dict[Piece, Partials]) -> list[Partials]:
         if piece in made:
@@ -388,7 +398,7 @@ class _Shelf:
         empty = operator.partial_schema.empty_table(), nothing()
         if len(ref.run.pieces) == 1 and _usable(operator.slicing, ref.run.pieces[0][0]):
             ((hop, start, _),) = ref.run.pieces
-            return cls({Piece(start, start + _length(operator.slicing, hop), hop): (table, hashes)}, empty)
+            return cls({Piece(start, start + operator.length(hop), hop): (table, hashes)}, empty)
         return cls(_by_piece(table, hashes, operator), empty)
 
     def of(self, piece: Piece) -> Partials:
@@ -408,13 +418,6 @@ def _usable(slicing: Slicing, hop: int) -> bool:
     return hop < 0 or (hop < len(slicing.hops) and not slicing.lateness)
 
 
-def _length(slicing: Slicing, hop: int) -> int:
-    """How long a piece of this hop is: a slice, a window, or the window that partials were computed for."""
-    if hop == SLICE:
-        return slicing.width
-    return slicing.hops[hop if hop >= 0 else direct(hop)].length
-
-
 def _by_piece(table: pa.Table, hashes: I64, operator: WindowedAggregation) -> dict[Piece, Partials]:
     """Partials sorted out by their pieces."""
     if not len(hashes):
@@ -423,12 +426,12 @@ def _by_piece(table: pa.Table, hashes: I64, operator: WindowedAggregation) -> di
     slicing = operator.slicing
     if len(pieces) == 1 and _usable(slicing, pieces[0][0]):
         ((hop, start),) = pieces
-        return {Piece(start, start + _length(slicing, hop), hop): (table, hashes)}
+        return {Piece(start, start + operator.length(hop), hop): (table, hashes)}
     table = grouping.arranged(table.append_column(HASH, pa.array(hashes)))
     table, hashes = table.drop_columns([HASH]), table.column(HASH).to_numpy()
     edges = grouping.starts.tolist()
     sorted_out = {
-        Piece(start, start + _length(slicing, hop), hop): (table.slice(low, high - low), hashes[low:high])
+        Piece(start, start + operator.length(hop), hop): (table.slice(low, high - low), hashes[low:high])
         for (hop, start), low, high in zip(pieces, edges[:-1], edges[1:], strict=True)
         if _usable(slicing, hop)
     }

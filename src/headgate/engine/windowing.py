@@ -11,7 +11,14 @@ import pyarrow as pa
 
 from headgate.durations import Duration
 from headgate.errors import JobError
-from headgate.operators import Aggregate, Consolidate, CountAggregation, SessionAggregation, WindowedAggregation
+from headgate.operators import (
+    Aggregate,
+    Compute,
+    Consolidate,
+    CountAggregation,
+    SessionAggregation,
+    WindowedAggregation,
+)
 from headgate.windows import CountWindows, Sessions, Slicing, Spans, TimeWindows, window, with_helpers
 
 if TYPE_CHECKING:
@@ -23,6 +30,9 @@ when it closes; hops of odd lengths have slices of milliseconds, and would take 
 
 AnyWindows = TimeWindows | Sessions | CountWindows
 """The kinds of windows a user can ask for."""
+
+Share = bool | Literal["auto", "per window"]
+"""What windows share: windows inside them and slices, slices alone, as it costs, or nothing."""
 
 
 def windows_of(
@@ -63,6 +73,11 @@ def _spanless(kind: TimeWindows) -> None:
         raise JobError.option("spans", "left out where aggregate(until=...) does not say what rows span", kind.spans)
 
 
+def _known_share(share: Share) -> None:
+    if share not in (True, False, "auto", "per window"):
+        raise JobError.option("share", 'True, False, "auto" or "per window"', share)
+
+
 class WindowedStream:
     """Rows by key and window."""
 
@@ -75,7 +90,7 @@ class WindowedStream:
         self,
         *,
         name: str | None = None,
-        share: bool | Literal["auto", "per window"] = True,
+        share: Share = True,
         split: bool | Literal["auto"] = False,
         until: str | None = None,
         **aggregates: Aggregate,
@@ -87,20 +102,19 @@ class WindowedStream:
         window of time from its slices alone, and keeps nothing in between.
 
         ``share="per window"`` computes every window by itself, each row once for each; ``"auto"`` changes between that
-        and slices, whichever costs less by what is measured.
+        and slices, whichever costs less by what is measured. Both go with ``split``.
 
         ``until`` names a column, so that a row stands for the time from its event time until then;
         ``window(..., spans=...)`` says which windows such a row is in.
 
-        ``split=True`` makes the partials of slices in one operator, ``NAME.compute``, and windows of them in another:
-        a shuffle more, and key groups of the first can move without their state. ``"auto"`` runs both in one task or
-        apart, whichever costs less by what is measured, and changes that between two batches.
+        ``split=True`` makes partials of slices, or of windows, in one operator, ``NAME.compute``, and windows of them
+        in another: a shuffle more, and key groups of the first can move without their state. ``"auto"`` runs both in
+        one task or apart, whichever costs less by what is measured, and changes that between two batches.
         """
         no_results_among({"name": name, "share": share, "split": split, "until": until})
         keyed, kind, stream = self.keyed, self.kind, self.keyed.stream
         used = keyed._used(aggregates, until)
-        if share not in (True, False, "auto", "per window"):
-            raise JobError.option("share", 'True, False, "auto" or "per window"', share)
+        _known_share(share)
         if not isinstance(kind, TimeWindows) and (split or until is not None or not isinstance(share, bool)):
             given = {"share": share, "split": split, "until": until}
             raise JobError.option("share, split and until", f"left out beside {type(kind).__name__}", given)
@@ -129,8 +143,6 @@ class WindowedStream:
         if split:
             if split not in (True, "auto"):
                 raise JobError.option("split", 'True, False or "auto"', split)
-            if share not in (True, False):
-                raise JobError.option("share", "True or False beside split, which needs slices", share)
             if late:
                 raise JobError.option("split", "left out for windows with lateness: partials come once", split)
             width = timedelta(microseconds=slicing.width)
@@ -139,7 +151,7 @@ class WindowedStream:
                 width, offset=offset, until=until, spans=kind.spans, name=f"{label}.compute", **aggregates
             )
             stream.job._split[f"{label}.compute", label] = split == "auto"
-            return partials.consolidate(replace(kind, spans=Spans.START), name=label, share=bool(share))
+            return partials.consolidate(replace(kind, spans=Spans.START), name=label, share=share)
         if share is True or share == "auto":
             slicing = with_helpers(slicing)
         operator = WindowedAggregation(
@@ -158,7 +170,7 @@ class WindowedStream:
 
 
 class PartialStream:
-    """Partials per key and slice on their way to a consolidate."""
+    """Partials per key and slice, or per key and window, on their way to a consolidate."""
 
     def __init__(
         self,
@@ -180,11 +192,18 @@ class PartialStream:
         every: Duration | None = None,
         offset: Duration = 0,
         name: str | None = None,
-        share: bool = True,
+        share: Share = True,
     ) -> Stream:
         """Windows of the partials, told as in ``KeyedStream.window``; slices must fit them. May be called several
-        times."""
+        times.
+
+        With ``share="per window"`` the compute makes a partial of each of these windows instead of slices, and they
+        are merged where a move has left parts of one in several slots; ``"auto"`` changes between both. Only where
+        these windows are all that the compute feeds: slices are what several consolidates share.
+        """
+        _known_share(share)
         operator = self._operator(lengths, every, offset, name, share, partial=False)
+        self._feed(operator, share)
         return self._add(operator)
 
     def consolidate_partially(
@@ -192,6 +211,7 @@ class PartialStream:
     ) -> PartialStream:
         """Larger partials, for another consolidate: windows of this length, side by side, that are its slices."""
         operator = self._operator((length,), None, offset, name, True, partial=True)
+        self._feed(operator, True)
         slicing = Slicing(tuple(hop for hop in operator.slicing.hops if not hop.helper))
         return PartialStream(self._add(operator), self.keys, self._used, self._aggregates, slicing)
 
@@ -201,7 +221,7 @@ class PartialStream:
         every: Duration | None,
         offset: Duration,
         name: str | None,
-        share: bool,
+        share: Share,
         *,
         partial: bool,
     ) -> Consolidate:
@@ -222,13 +242,40 @@ class PartialStream:
                 "the offset of a consolidate", "fall on the slices that it merges",
                 str(timedelta(microseconds=slicing.anchor)), "give the compute the same offset",
             )  # fmt: skip
-        if share:
+        if share is True or share == "auto":
             slicing = with_helpers(slicing)
         assert job.event_time is not None
         label = name or f"consolidate{len(job._steps)}"
         return Consolidate(
-            label, self._used, self.keys, self._aggregates, slicing, job.event_time, share, partial=partial
+            label, self._used, self.keys, self._aggregates, slicing, job.event_time, bool(share), partial=partial
         )
+
+    def _feed(self, consolidate: Consolidate, share: Share) -> None:
+        """Tell the compute which windows its partials are for, and whether each is computed by itself: that only makes
+        sense where its slices would be for nothing else."""
+        (node,) = self.rows._nodes
+        source = self.rows.job._steps[node.step]
+        compute = source.operator
+        assert isinstance(compute, WindowedAggregation)
+        if isinstance(compute, Compute) and not consolidate.partial and not node.branches:
+            hops = tuple(hop for hop in consolidate.slicing.hops if not hop.helper)
+            source.operator = replace(compute, feeds=replace(consolidate.slicing, hops=hops))
+            source.per_window = share == "per window" or not compute.sliceable
+            source.decides_sharing = share == "auto" and not source.per_window
+            return
+        if not compute.sliceable:
+            raise JobError.window(
+                "the rule for rows that last in a compute with several consolidates",
+                "be START or END, which put a row in one slice", compute.spans.name, "give each a compute of its own",
+            )  # fmt: skip
+        if source.per_window or source.decides_sharing or not isinstance(share, bool):
+            first = "per window" if source.per_window else "auto"
+            raise JobError.option(
+                "share", "True or False where the slices of a compute are for several consolidates",
+                first if isinstance(share, bool) else share,
+            )  # fmt: skip
+        if isinstance(compute, Compute):
+            source.operator = replace(compute, feeds=None)
 
     def _add(self, operator: Consolidate) -> Stream:
         return self.rows.key_by(*self.keys)._add(operator, None, timers=False, combine_early=True)

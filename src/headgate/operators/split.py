@@ -1,16 +1,17 @@
-"""Windows in two operators: a compute that makes partials of slices, a consolidate that merges them. Enorm 4.2, fig. 5.
+"""Windows in two operators: a compute that makes partials, a consolidate that merges them. Enorm 4.2, fig. 5.
 
     rows --compute--> partials (key, [t1, t2)) --consolidate--> windows
-                      one per key and slice                     one per key and window
+                      one per key and slice, which it merges    one per key and window
+                      or one per key and window
 
-    5.1   compute -> consolidate          ``Compute`` with ``Consolidate``
+    5.1   compute -> consolidate          ``Compute`` with ``Consolidate``, in either way
     5.2   compute -> compute, map         eager: ``Aggregation``, which emits what a batch changed and shares nothing
     5.3   consolidate -> consolidate      ``Consolidate`` with ``partial``: its windows are slices of the next one
     5.4   map -> anything                 rows, as soon as they are there
 
-A compute does not care where the rows of a key are: two slots may both have partials of one key and slice, and the
-consolidate merges them. So its key groups move without their state, which stays behind until its slices close. A
-``WindowedAggregation`` is both in one, and has to have all of a key in one slot.
+A compute does not care where the rows of a key are: two slots may both have partials of one key and slice, or of one
+key and window, and the consolidate merges them. So its key groups move without their state, which stays behind until
+its slices or windows close. A ``WindowedAggregation`` is both in one, and has to have all of a key in one slot.
 """
 
 from __future__ import annotations
@@ -23,29 +24,31 @@ import pyarrow as pa
 from headgate.arrays import I64
 from headgate.errors import JobError
 from headgate.operators.windowed import WindowedAggregation
-from headgate.windows import Piece
+from headgate.windows import Piece, Slicing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compute(WindowedAggregation):
-    """Partials per key and slice, emitted once the watermark has passed the slice. ``slicing`` has one hop, and its
-    windows are the slices."""
+    """Partials per key and slice, or per key and window, emitted once the watermark has passed its end. ``slicing`` has
+    one hop, and its windows are the slices; ``feeds`` has the windows of the consolidate, where there is only one."""
+
+    feeds: Slicing | None = None
 
     def __post_init__(self) -> None:
         WindowedAggregation.__post_init__(self)
         (hop,) = self.slicing.hops
         if hop.length != hop.every or self.slicing.lateness:
             raise JobError.window("the slices of a compute", "lie side by side and wait for no late rows", self.windows)
-        if not self.sliceable:
-            raise JobError.window(
-                "the rule for rows that last in a compute", "be START or END, which put a row in one slice",
-                self.spans.name, "let windows do it by themselves, without compute and split",
-            )  # fmt: skip
         object.__setattr__(self, "output_schema", self.partial_schema)
 
+    @property
+    def alone(self) -> Slicing:
+        """The windows of its consolidate."""
+        return self.slicing if self.feeds is None else self.feeds
+
     def results(self, merged: pa.Table, piece: Piece) -> pa.Table:
-        """The partials of a slice."""
-        return self.placed(merged, Piece(piece.start, piece.end))
+        """The partials of a slice, or of a window that was computed by itself."""
+        return self.placed(merged, piece)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +74,7 @@ class Consolidate(WindowedAggregation):
             object.__setattr__(self, "output_schema", self.partial_schema)
 
     def early(self, rows: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
-        """Rows are partials already; those of one key and slice become one."""
+        """Rows are partials already; those of one key and piece become one."""
         return self.combine(rows, hashes)
 
     def results(self, merged: pa.Table, piece: Piece) -> pa.Table:

@@ -138,6 +138,17 @@ class WindowedAggregation:
         return self.until is None or self.spans.sliceable
 
     @property
+    def alone(self) -> Slicing:
+        """The windows that are computed by themselves where slices are not shared: ``direct`` counts its hops."""
+        return self.slicing
+
+    def length(self, hop: int) -> int:
+        """How long a piece of this hop is: a slice, a window, or the window that partials were computed for."""
+        if hop == SLICE:
+            return self.slicing.width
+        return self.slicing.hops[hop].length if hop >= 0 else self.alone.hops[direct(hop)].length
+
+    @property
     def state_schema(self) -> pa.Schema:
         return self.inner.state_schema
 
@@ -184,8 +195,8 @@ class WindowedAggregation:
     def _windows(self, first: I64, last: I64) -> tuple[I64, I32, I64]:
         """The windows of each row: positions of rows, hops, starts."""
         found = [
-            (number, *place_in_windows(self.slicing, number, first, last, self.spans)[:2])
-            for number, hop in enumerate(self.slicing.hops)
+            (number, *place_in_windows(self.alone, number, first, last, self.spans)[:2])
+            for number, hop in enumerate(self.alone.hops)
             if not hop.helper
         ]
         hops = np.concatenate([np.full(len(position), direct(number), dtype=np.int32) for number, position, _ in found])
