@@ -102,14 +102,20 @@ def rows_of(keys: I64, rng: np.random.Generator) -> pa.Table:
     return pa.table({"k": keys, "v": rng.integers(0, 100, len(keys))})
 
 
-def write_batches(folder: Path, batches: Sequence[pa.Table], files: int = 1, first: int = 0) -> Path:
-    """Each batch as this many Parquet files. Their times of modification, which Spark sorts by, ascend."""
+def write_batches(
+    folder: Path, batches: Sequence[pa.Table], files: int = 1, first: int = 0, *, plain: bool = False
+) -> Path:
+    """Each batch as this many Parquet files. Their times of modification, which Spark sorts by, ascend.
+
+    ``plain``: neither compressed nor with dictionaries, so that reading them is little work.
+    """
+    how = {"compression": "none", "use_dictionary": False} if plain else {}
     folder.mkdir(parents=True, exist_ok=True)
     for number, table in enumerate(batches, first):
         cuts = np.linspace(0, table.num_rows, files + 1).astype(int)
         for part in range(files):
             path = folder / f"{number:04d}-{part}.parquet"
-            pq.write_table(table.slice(cuts[part], cuts[part + 1] - cuts[part]), path)
+            pq.write_table(table.slice(cuts[part], cuts[part + 1] - cuts[part]), path, **how)
             at = 1_700_000_000 + number * files + part
             os.utime(path, (at, at))
     return folder

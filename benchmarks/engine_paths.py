@@ -56,7 +56,7 @@ def counted(batches: Batches) -> Batches:
 def unpacked(batches: Batches) -> Batches:
     """A slot that gets payloads."""
     arrived = rows_in(received(batches), 0)
-    table = arrived[0] if arrived is not None else pa.table({"v": pa.array([], pa.int64())})
+    table = arrived.rows if arrived is not None else pa.table({"v": pa.array([], pa.int64())})
     yield pa.record_batch({"n": [table.num_rows], "total": [pc.sum(table["v"]).as_py() or 0]})
 
 

@@ -65,7 +65,7 @@ def test_payloads_arrive_in_the_order_they_were_sent_whoever_is_first(
             if found is None:
                 assert expected == []
                 continue
-            table, hashes = found
+            table, hashes = found.rows, found.hashes
             assert table.column_names == ["v"]
             assert table["v"].to_pylist() == expected
             assert hashes.tolist() == [value * 7 for value in expected]

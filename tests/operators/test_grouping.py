@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import KeyCollisionError
-from headgate.operators import check_one_key, group_rows
+from headgate.operators import check_one_key, group_rows, key_runs
 from headgate.operators.grouping import FIRST_TABLE, RUN
 
 int64 = st.one_of(st.integers(-3, 3), st.integers(-(2**63), 2**63 - 1))
@@ -107,3 +108,28 @@ def test_no_rows() -> None:
     grouping = group_rows(np.empty(0, np.int64))
     assert (len(grouping), grouping.starts.tolist()) == (0, [0])
     check_one_key(pa.table({"k": pa.array([], pa.string()), "n": pa.array([], pa.int64())}), grouping)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["", "a", "bc"]), st.integers(1, 40)), max_size=12),
+    st.lists(st.integers(0, 300), max_size=4),
+)
+def test_runs_of_keys_begin_where_any_column_changes(drawn: list[tuple[int, str, int]], cuts: list[int]) -> None:
+    rows = [(number, text) for number, text, times in drawn for _ in range(times)]
+    table = pa.table(
+        {"number": pa.array([row[0] for row in rows], pa.int32()), "text": pa.array([row[1] for row in rows])}
+    )
+    edges = sorted({0, len(rows), *(min(cut, len(rows)) for cut in cuts)})
+    chunks = [table.slice(low, high - low) for low, high in pairwise(edges)] or [table]
+    chunked = pa.concat_tables(chunks)
+    wanted = [row for row in range(len(rows)) if row == 0 or rows[row] != rows[row - 1]]
+    found = key_runs(chunked)
+    assert found is None or found.tolist() == wanted
+    if len(chunks) == 1 and rows:
+        assert (found is None) == (len(wanted) * RUN > len(rows))
+
+
+def test_keys_of_seldom_types_have_no_runs() -> None:
+    assert key_runs(pa.table({"k": pa.array([Decimal(1)] * 100)})) is None
+    assert key_runs(pa.table({"k": pa.array([True] * 100)})) is None
+    assert key_runs(pa.table({"k": pa.array(["a"] * 100).dictionary_encode()})) is None

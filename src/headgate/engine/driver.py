@@ -24,6 +24,7 @@ from pyspark import cloudpickle
 
 from headgate.arrays import I64
 from headgate.control import Controller, Entry, Kind, Verdict
+from headgate.engine.arrivals import Arrived
 from headgate.engine.keyed import OperatorBatch
 from headgate.engine.migrating import Migrations, Underway
 from headgate.engine.orders import Orders, OutputReport, Report, RouteReport, SlotReport, Written, nothing
@@ -489,7 +490,7 @@ class Driver:
             if parts:
                 table = pa.concat_tables(parts).combine_chunks()
                 hashes = table.column(HASH).combine_chunks().to_numpy()
-                arrived = step.operator.combine(table.drop_columns([HASH]), hashes)
+                arrived = Arrived(*step.operator.combine(table.drop_columns([HASH]), hashes))
             results, report = OperatorBatch(orders, number, SHARED).run(arrived)
 
             def deliver(leaf: ToOperator | ToOutput, rows: pa.Table) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.arrays import F64, I32, I64, Bool, among, by_place
+from headgate.engine.arrivals import Arrived
 from headgate.engine.orders import Orders, SlotReport, nothing
 from headgate.engine.payload import HASH, encode
 from headgate.engine.program import Step
@@ -96,25 +97,26 @@ class OperatorBatch:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._mark
         self._mark = now
 
-    def run(self, arrived: tuple[pa.Table, I64] | None) -> tuple[pa.Table, SlotReport]:
+    def run(self, arrived: Arrived | None) -> tuple[pa.Table, SlotReport]:
         """Results and report. Raises what the user's function raises, naming the key."""
         combined = self.step.combine_early or self.slot == SHARED
         expected = self.operator.partial_schema if combined else self.operator.input_schema
-        rows, hashes = arrived if arrived is not None else (expected.empty_table(), nothing())
-        tuples = len(hashes)
+        given = arrived if arrived is not None else Arrived(expected.empty_table(), nothing())
+        tuples = len(given)
         service = self.orders.service(self.number)
         if service and self.slot != SHARED:
             time.sleep(service * tuples)
-        rows, hashes, partials, split_hash, split_tuples = self._split_off(rows, hashes, combined)
+        given, partials, split_hash, split_tuples = self._split_off(given, combined)
         self._lap("receive")
         moved_in, copied, refs = self._moved_in()
         self._lap("move")
         key_tuples: tuple[I64, I64] | None = None
-        if self.operator.combines and not combined and len(hashes):
-            grouping = group_rows(hashes)
+        if self.operator.combines and not combined and tuples:
+            given = given.each()
+            grouping = group_rows(given.hashes)
             key_tuples = grouping.hashes, np.diff(grouping.starts)
-            rows, hashes = self.operator.early(rows.combine_chunks(), hashes)
-        touched, ordered, expired = self._touched(rows, hashes, refs, moved_in)
+            given = Arrived(*self.operator.early(given.rows.combine_chunks(), given.hashes))
+        touched, ordered, expired = self._touched(given, refs, moved_in)
         self._lap("read state")
         results, output, cost = self._process(touched, ordered)
         self._lap("process")
@@ -144,22 +146,21 @@ class OperatorBatch:
             partials=partials,
         )
 
-    def _split_off(self, rows: pa.Table, hashes: I64, combined: bool) -> tuple[pa.Table, I64, bytes | None, I64, I64]:
+    def _split_off(self, given: Arrived, combined: bool) -> tuple[Arrived, bytes | None, I64, I64]:
         """Rows of split keys become partial rows for the driver; the others stay."""
         shared = self.places.shared
-        if self.slot == SHARED or not len(shared) or not len(hashes):
-            return rows, hashes, None, nothing(), nothing()
-        is_split = among(hashes, shared)
+        is_split = among(given.hashes, shared) if self.slot != SHARED else np.zeros(0, dtype=np.bool_)
         if not is_split.any():
-            return rows, hashes, None, nothing(), nothing()
-        mask = pa.array(is_split)
-        part, part_hashes = rows.filter(mask), hashes[is_split]
+            return given, None, nothing(), nothing()
+        given = given.each()
+        is_split = among(given.hashes, shared)
+        part, part_hashes = given.rows.filter(pa.array(is_split)), given.hashes[is_split]
         split_hash, split_tuples = np.unique(part_hashes, return_counts=True)
         make = self.operator.combine if combined else self.operator.early
         part, part_hashes = make(part, part_hashes)
         payload = encode(part.append_column(HASH, pa.array(part_hashes))).to_pybytes()
-        keep = ~is_split
-        return rows.filter(pa.array(keep)), hashes[keep], payload, split_hash, split_tuples.astype(np.int64)
+        left = Arrived(given.rows.filter(pa.array(~is_split)), given.hashes[~is_split])
+        return left, payload, split_hash, split_tuples.astype(np.int64)
 
     def _moved_in(self) -> tuple[pa.Table, int, tuple[Ref, ...]]:
         """The rows of keys that change place to one of ours, as they were; and, where migration is by copying, the run
@@ -202,30 +203,31 @@ class OperatorBatch:
         return info.bytes, tuple(refs)
 
     def _touched(
-        self, rows: pa.Table, hashes: I64, refs: tuple[Ref, ...], moved_in: pa.Table
+        self, given: Arrived, refs: tuple[Ref, ...], moved_in: pa.Table
     ) -> tuple[_Keys, pa.Table, tuple[I32, I64]]:
         """All keys to be processed with their state, the rows in their order, and the keys whose state has expired."""
-        named = rows.select(list(self.operator.key_names))
-        if len(hashes):
-            named = named.combine_chunks()
+        named, hashes = given.named(self.operator.key_names), given.hashes
         grouping = group_rows(
             hashes, lambda at: self.places.of(self.step.placing(named.take(pa.array(at)), hashes[at]))
         )
+        if given.runs is not None and grouping.position is not None:
+            return self._touched(given.each(), refs, moved_in)
         if len(hashes):
             check_one_key(named, grouping)
+        rows, starts = given.arranged(grouping)
         keys = named.take(pa.array(grouping.first))
         place = grouping.place if grouping.place is not None else np.empty(0, dtype=np.int32)
         count = len(grouping)
         found = lookup(self.orders.files, refs, self.schema, place, grouping.hashes, keys=keys)
         state, present = _overlaid(found.table, np.array(found.present), grouping.hashes, moved_in)
         touched = _Keys(
-            place, grouping.hashes, np.diff(grouping.starts), keys, state, present, present.copy(),
+            place, grouping.hashes, np.diff(starts), keys, state, present, present.copy(),
             np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_),
         )  # fmt: skip
         expired = self._expire(touched, refs)
         if self.step.timers:
             touched = self._with_timers(touched, refs, moved_in, expired[1])
-        return touched, grouping.arranged(rows), expired
+        return touched, rows, expired
 
     def _expire(self, touched: _Keys, refs: tuple[Ref, ...]) -> tuple[I32, I64]:
         """Keys whose state has expired and that have no rows; those that have are new again."""

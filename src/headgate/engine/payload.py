@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.arrays import I32, I64, compiled
+from headgate.engine.arrivals import Arrived
 from headgate.operators import is_ascending, rearranged
 
 HASH = "__hash"
@@ -109,14 +110,14 @@ def _views(column: pa.Array) -> list[pa.Buffer]:
     return [data.slice(start, end - start) for start, end in pairwise(bounds)]
 
 
-def rows_of(parcels: Sequence[Parcel], operator: int) -> tuple[pa.Table, I64] | None:
-    """The rows sent to one operator, a chunk for each payload, and their key hashes; None where there are none."""
+def rows_of(parcels: Sequence[Parcel], operator: int) -> Arrived | None:
+    """The rows sent to one operator, a chunk for each payload; None where there are none."""
     tables = [decode(parcel.payload) for parcel in parcels if parcel.operator == operator]
     if not tables:
         return None
     table = pa.concat_tables(tables)
     hashes = table.column(HASH).combine_chunks().to_numpy() if table.num_rows else np.empty(0, dtype=np.int64)
-    return table.drop_columns([HASH]), hashes
+    return Arrived(table.drop_columns([HASH]), hashes)
 
 
 @compiled

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from headgate.arrays import F64, I64
+from headgate.arrays import F64
+from headgate.engine.arrivals import Arrived
 from headgate.engine.keyed import OperatorBatch
 from headgate.engine.orders import Orders, OutputReport
 from headgate.engine.outbox import Outbox
@@ -24,7 +25,6 @@ from headgate.engine.route import send, with_keys
 from headgate.engine.windowed import WindowBatch
 from headgate.errors import UserFunctionError
 from headgate.operators import WindowedAggregation
-from headgate.routing import key_hash
 
 PARTS = 1 << 20
 """Senders of one stage have numbers of their own: slots count from here, times the depth; routing tasks from 0."""
@@ -39,7 +39,7 @@ class SlotTask:
     depth: int
     clock: Callable[[], float] = time.perf_counter
     _loads: dict[int, F64] = field(default_factory=dict)
-    _local: dict[int, list[tuple[pa.Table, I64]]] = field(default_factory=dict)
+    _local: dict[int, list[Arrived]] = field(default_factory=dict)
     _sent: dict[int, int] = field(default_factory=dict)
     _early: dict[int, tuple[int, float]] = field(default_factory=dict)
     _rejected: int = 0
@@ -80,50 +80,49 @@ class SlotTask:
             target = program.steps[leaf.operator]
             rows, rejected = with_keys(rows, target, step.operator.name, program.bad_keys, outbox)
             self._rejected += rejected
-            rows = rows.select(target.operator.input_schema.names)
-            hashes = key_hash(*(rows.column(name) for name in target.operator.key_names))
-            self._sent[leaf.operator] = self._sent.get(leaf.operator, 0) + len(hashes)
-            rows, hashes = self._added_up(leaf.operator, rows, hashes)
+            given = Arrived.hashed(rows.select(target.operator.input_schema.names), target.operator.key_names)
+            self._sent[leaf.operator] = self._sent.get(leaf.operator, 0) + len(given)
+            given = self._added_up(leaf.operator, target, given)
             if step.component is not None and step.component == target.component:
-                self._hand_over(step, leaf.operator, target, rows, hashes)
+                self._hand_over(step, leaf.operator, target, given)
                 return
-            ready.extend(send(orders, sender, leaf.operator, target, rows, hashes, self._loads))
+            given = given.each()
+            ready.extend(send(orders, sender, leaf.operator, target, given.rows, given.hashes, self._loads))
 
         flow(step.branches, results, deliver)
         yield from ready
         yield self._report(sender, replace(report, sent=self._sent, early=self._early))
 
-    def _added_up(self, number: int, rows: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
+    def _added_up(self, number: int, target: Step, given: Arrived) -> Arrived:
         """Rows for an operator, as it gets them, and note taken of how long that took."""
-        began, count = self.clock(), len(hashes)
-        rows, hashes = self.orders.early(number, rows, hashes)
+        began, count = self.clock(), len(given)
+        if target.combine_early:
+            given = given.each()
+            given = Arrived(*self.orders.early(number, given.rows, given.hashes))
         before = self._early.get(number, (0, 0.0))
         self._early[number] = before[0] + count, before[1] + self.clock() - began
-        return rows, hashes
+        return given
 
-    def _arrived(self, number: int, parcels: list[Parcel]) -> tuple[pa.Table, I64] | None:
+    def _arrived(self, number: int, parcels: list[Parcel]) -> Arrived | None:
         """The rows for an operator: what was sent, then what operators of its component made in this task."""
         sent = rows_of(parcels, number)
         local = self._local.pop(number, [])
-        parts = local if sent is None else [sent, *local]
-        if len(parts) < 2:
-            return parts[0] if parts else None
-        table = pa.concat_tables([rows for rows, _ in parts]).combine_chunks()
-        return table, np.concatenate([hashes for _, hashes in parts])
+        return Arrived.together(local if sent is None else [sent, *local])
 
-    def _hand_over(self, source: Step, number: int, target: Step, rows: pa.Table, hashes: I64) -> None:
+    def _hand_over(self, source: Step, number: int, target: Step, given: Arrived) -> None:
         """Rows for an operator of the same component: they stay in this task.
 
         Raises ``UserFunctionError`` where a row belongs elsewhere, because what its component is placed by was changed
         on the way.
         """
-        slots = self.orders.assignment.route(target.placing(rows, hashes), number)
+        columns = target.placed_by or target.operator.key_names
+        named = given.named(columns)
+        slots = self.orders.assignment.route(target.placing(named, given.hashes), number)
         astray = np.flatnonzero(slots != self.slot)
         if len(astray):
-            columns = target.placed_by or target.operator.key_names
-            row = rows.slice(int(astray[0]), 1).select(list(columns)).to_pylist()[0]
+            row = named.slice(int(astray[0]), 1).to_pylist()[0]
             raise UserFunctionError.strayed(source.operator.name, target.operator.name, columns, row)
-        self._local.setdefault(number, []).append((rows, hashes))
+        self._local.setdefault(number, []).append(given)
 
     def _report(self, sender: Sender, report: object) -> pa.RecordBatch:
         return sender.row(self.slot, REPORT, pa.py_buffer(pickle.dumps(report, protocol=5)))

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.arrays import I32, I64, among, by_place
+from headgate.engine.arrivals import Arrived
 from headgate.engine.orders import Orders, SlotReport, nothing
 from headgate.engine.payload import HASH
 from headgate.engine.program import Step
@@ -80,12 +81,13 @@ class WindowBatch:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._mark
         self._mark = now
 
-    def run(self, arrived: Partials | None) -> tuple[pa.Table, SlotReport]:
+    def run(self, arrived: Arrived | None) -> tuple[pa.Table, SlotReport]:
         """Results and report."""
         copied = self._copied() if self.orders.migration == "copy" else 0
         self._lap("move")
-        rows, hashes = arrived if arrived is not None else (self.operator.partial_schema.empty_table(), nothing())
-        tuples = len(hashes)
+        empty = Arrived(self.operator.partial_schema.empty_table(), nothing())
+        given = (arrived if arrived is not None else empty).each()
+        rows, hashes, tuples = given.rows, given.hashes, len(given)
         if service := self.orders.service(self.number):
             time.sleep(service * tuples)
         load_hashes = self.step.placing(rows, hashes)

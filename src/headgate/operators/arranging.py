@@ -22,7 +22,7 @@ def rearranged(table: pa.Table, position: I32) -> pa.Table:
     order: pa.Array | None = None
     columns = []
     for column in table.columns:
-        if _plain(column):
+        if is_plain(column):
             columns.append(_moved(column, position))
             continue
         if order is None:
@@ -43,28 +43,28 @@ def is_ascending(position: I32) -> bool:
     return bool((position[1:] > position[:-1]).all())
 
 
-def _plain(column: pa.ChunkedArray) -> bool:
+def is_plain(column: pa.ChunkedArray | pa.Array) -> bool:
     """Whether a column is numbers, or times, side by side, and nothing else."""
     kind = column.type
     return not column.null_count and pa.types.is_primitive(kind) and kind.bit_width in WIDTHS
 
 
 def _moved(column: pa.ChunkedArray, position: I32) -> pa.Array:
-    width = column.type.bit_width
-    made = np.empty(len(position), dtype=f"uint{width}")
+    made = np.empty(len(position), dtype=f"uint{column.type.bit_width}")
     first = 0
     for chunk in column.chunks:
-        _move(_bits(chunk, width), position[first : first + len(chunk)], made)
+        _move(bits(chunk), position[first : first + len(chunk)], made)
         first += len(chunk)
     return pa.Array.from_buffers(column.type, len(made), [None, pa.py_buffer(made)])
 
 
-def _bits(chunk: pa.Array, width: int) -> NDArray[np.unsignedinteger]:
-    """The values of a column as they lie in memory."""
-    if not len(chunk):
-        return np.empty(0, dtype=f"uint{width}")
-    values = np.frombuffer(chunk.buffers()[1], dtype=f"uint{width}")
-    return values[chunk.offset : chunk.offset + len(chunk)]
+def bits(column: pa.Array) -> NDArray[np.unsignedinteger]:
+    """The values of a plain column as they lie in memory."""
+    kind = f"uint{column.type.bit_width}"
+    if not len(column):
+        return np.empty(0, dtype=kind)
+    values = np.frombuffer(column.buffers()[1], dtype=kind)
+    return values[column.offset : column.offset + len(column)]
 
 
 @compiled

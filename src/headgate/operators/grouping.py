@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from headgate.arrays import I32, I64, compiled
+from headgate.arrays import I32, I64, Bool, compiled
 from headgate.errors import KeyCollisionError
-from headgate.operators.arranging import is_ascending, rearranged
+from headgate.operators.arranging import bits, is_ascending, is_plain, rearranged
 from headgate.routing import key_hash
 
 RUN = 8
@@ -79,6 +79,43 @@ def group_rows(hashes: I64, place_of: Callable[[I64], I32] | None = None) -> Gro
     starts, position = _arrange(codes, rank, len(first))
     moved = None if is_ascending(position) else position
     return Grouping(codes, first, starts, moved, hashes[first], places)
+
+
+def key_runs(keys: pa.Table) -> I64 | None:
+    """Where each run of rows with one key begins; no key is null.
+
+    None where rows do not come key by key, and for types of keys that are seldom.
+    """
+    found: list[I64] = []
+    first, before = 0, None
+    for batch in keys.to_batches():
+        count = batch.num_rows
+        if not count:
+            continue
+        changed = np.zeros(count - 1, dtype=np.bool_)
+        for column in batch.columns:
+            own = _changes(column)
+            if own is None:
+                return None
+            changed |= own
+        runs = np.append(0, np.flatnonzero(changed) + 1)
+        if len(runs) * RUN > count:
+            return None
+        last, head = batch.slice(count - 1), batch.slice(0, 1)
+        found.append(first + (runs[1:] if before is not None and before.equals(head) else runs))
+        first, before = first + count, last
+    return np.concatenate(found) if found else None
+
+
+def _changes(column: pa.Array) -> Bool | None:
+    """Whether each value but the first differs from the one before; None for types that are seldom keys."""
+    if is_plain(column):
+        values = bits(column)
+        changed: Bool = values[1:] != values[:-1]
+        return changed
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return np.asarray(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)))
+    return None
 
 
 def distinct(hashes: I64) -> tuple[I32, I64]:
