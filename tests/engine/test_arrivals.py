@@ -23,7 +23,7 @@ def _rows(*keys: str) -> pa.Table:
 def test_a_hash_for_each_run_or_for_each_row() -> None:
     together, apart = Arrived.hashed(_rows(*"a" * 20, *"b" * 12), ["k"]), Arrived.hashed(_rows("a", "b"), ["k"])
     assert together.runs is not None
-    assert together.runs.tolist() == [0, 20]
+    assert together.runs.starts.tolist() == [0, 20]
     assert together.named(["k"]).to_pylist() == [{"k": "a"}, {"k": "b"}]
     assert apart.runs is None
     assert apart.named(["k"]).to_pylist() == [{"k": "a"}, {"k": "b"}]

@@ -23,19 +23,30 @@ from headgate.routing import key_hash
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """Rows that come key by key: the first row of each run, and its key."""
+
+    starts: I64
+    keys: pa.Table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Arrived:
-    """Rows for an operator. ``hashes`` has one for each row, or one for each run, whose first rows ``runs`` has."""
+    """Rows for an operator. ``hashes`` has one for each row, or, where there are runs, one for each run."""
 
     rows: pa.Table
     hashes: I64
-    runs: I64 | None = None
+    runs: Runs | None = None
 
     @classmethod
     def hashed(cls, rows: pa.Table, keys: Sequence[str]) -> Arrived:
         """Rows of which nothing is known but the columns of their keys, none of them null."""
         named = rows.select(list(keys))
-        runs = key_runs(named)
-        return cls(rows, key_hash(*(named if runs is None else named.take(pa.array(runs))).columns), runs)
+        starts = key_runs(named)
+        if starts is None:
+            return cls(rows, key_hash(*named.columns))
+        named = named.take(pa.array(starts)).combine_chunks()
+        return cls(rows, key_hash(*named.columns), Runs(starts, named))
 
     @classmethod
     def together(cls, parts: Sequence[Arrived]) -> Arrived | None:
@@ -54,13 +65,13 @@ class Arrived:
         """The same with a hash for each row."""
         if self.runs is None:
             return self
-        return Arrived(self.rows, np.repeat(self.hashes, np.diff(self.runs, append=len(self))))
+        return Arrived(self.rows, np.repeat(self.hashes, np.diff(self.runs.starts, append=len(self))))
 
     def named(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of the key, a row for each hash."""
-        keys = self.rows.select(list(columns))
         if self.runs is not None:
-            return keys.take(pa.array(self.runs)).combine_chunks()
+            return self.runs.keys.select(list(columns))
+        keys = self.rows.select(list(columns))
         return keys.combine_chunks() if keys.num_rows else keys
 
     def arranged(self, grouping: Grouping) -> tuple[pa.Table, I64]:
@@ -68,4 +79,4 @@ class Arrived:
         if self.runs is None:
             return grouping.arranged(self.rows), grouping.starts
         assert grouping.position is None, "rows of a key lie apart: they have to be grouped one by one"
-        return self.rows, np.append(self.runs, len(self))[grouping.starts]
+        return self.rows, np.append(self.runs.starts, len(self))[grouping.starts]
