@@ -271,10 +271,11 @@ def test_the_way_that_a_compute_takes_changes_in_the_middle_of_windows_and_is_sa
 #                   |-------------------------------------->|        open when the fifth comes; its first slice is not
 @pytest.mark.parametrize("share", [True, False, "auto", "per window"])
 @pytest.mark.parametrize("split", [True, "auto"])
+@pytest.mark.parametrize("nullable", [True, False])
 def test_halves_count_results_of_another_step_that_are_behind_in_windows_that_are_open(
-    engine: Any, tmp_path: Path, share: Any, split: Any
+    engine: Any, tmp_path: Path, share: Any, split: Any, nullable: bool
 ) -> None:
-    stream = _source()
+    stream = _source(SCHEMA.set(0, SCHEMA.field("k").with_nullable(nullable)))
     first = stream.key_by("k").aggregate(name="first", at=hg.min("at"), v=hg.count())
     windows = first.key_by("k").window("20 minutes", every="10 minutes")
     windows.aggregate(share=share, split=split, **TOTAL).write_to(hg.sinks.memory(), "halves")
@@ -289,6 +290,39 @@ def test_halves_count_results_of_another_step_that_are_behind_in_windows_that_ar
     }
     assert made["whole"] == [("ann", -10, 10, 4, 10), ("ann", 0, 20, 5, 15)]
     assert made["halves"] == made["whole"]
+
+
+def test_so_do_consolidates_of_consolidates(engine: Any, tmp_path: Path) -> None:
+    stream = _source()
+    first = stream.key_by("k").aggregate(name="first", at=hg.min("at"), v=hg.count()).key_by("k")
+    first.window("40 minutes").aggregate(**TOTAL).write_to(hg.sinks.memory(), "whole")
+    partials = first.compute("10 minutes", **TOTAL).consolidate_partially("20 minutes")
+    partials.consolidate("40 minutes").write_to(hg.sinks.memory(), "thirds")
+    bench = engine.of_job(tmp_path, stream.job)
+    for minute in range(1, 36, 5):
+        bench.batch(_rows(("ann", 1, minute)))
+    bench.batch([], flush=True)
+    for name in ("whole", "thirds"):
+        made = [one for number in range(bench.next) for one in _results(bench, number, name)]
+        assert made == [("ann", 0, 40, 7, 28)], name
+
+
+def test_an_instant_move_is_over_when_rows_that_last_are_gone_too(engine: Any, tmp_path: Path) -> None:
+    stream = _source(LASTING)
+    windows = stream.key_by("k").window("10 minutes", every="5 minutes", spans=Spans.EACH)
+    windows.aggregate(name="windows", until="until", split=True, **TOTAL).write_to(hg.sinks.memory())
+    bench = engine.of_job(tmp_path, stream.job, {"migration": "instant"})
+
+    def rows(minute: float) -> list[dict[str, Any]]:
+        return [{**row, "until": _minute(minute + 60)} for row in _rows(*((key, 1, minute) for key in KEYS))]
+
+    bench.batch(rows(1))
+    _moved(bench)
+    over = []
+    for minute in (2, 20, 70, 110, 111):  # the watermark is that of the batch before
+        bench.batch(rows(minute))
+        over.append((len(_journal(bench, "migrated")), bench.told[-1]["left_behind_rows"] > 0))
+    assert over == [(0, True), (0, True), (0, True), (0, True), (1, False)]
 
 
 def _paced(report: Any, merge: float, row: float) -> Any:

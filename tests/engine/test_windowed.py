@@ -367,3 +367,16 @@ def test_moves_by_reference_do_not_write_large_slices_again(
     made = bench.batch([{"k": "k0", "v": 1, "at": 500}, {"k": "k0", "v": 1, "at": 600}])["out"]
     made += bench.batch([], flush=True)["out"]
     assert {row["k"]: row["n"] for row in made if row["window_end"].microsecond == 100} == dict.fromkeys(keys, slices)
+
+
+def test_runs_of_an_open_window_are_few_however_many_rows_batches_bring(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each batch has a key less than the one before."""
+    monkeypatch.setattr(windowed, "ALONE", 2)
+    bench = _bench(engine, tmp_path, _operator(1000), slots=1)
+    counts = []
+    for at in range(50):
+        bench.batch([{"k": f"k{number}", "v": 1, "at": at} for number in range(80 - at)])
+        counts.append(len(bench.last.layout.refs(0, 0)))
+    assert max(counts) <= 6, "each has at least twice the rows of the next"

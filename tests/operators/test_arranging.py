@@ -60,6 +60,12 @@ def test_rows_stay_together(order: list[int], cut: int, chunked: int) -> None:
     assert is_ascending(position) == (order == sorted(order))
 
 
+def test_a_buffer_may_be_longer_than_its_values() -> None:
+    data = pa.py_buffer(np.array([1, 2, 3], np.int32).tobytes() + b"?")
+    column = pa.Array.from_buffers(pa.int32(), 3, [None, data])
+    assert rearranged(pa.table({"it": column}), np.array([2, 0, 1], np.int32)).column("it").to_pylist() == [2, 3, 1]
+
+
 def test_no_rows_and_no_columns() -> None:
     none = np.empty(0, np.int32)
     assert rearranged(pa.table({"it": pa.array([], pa.int64())}), none).num_rows == 0

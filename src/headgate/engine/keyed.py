@@ -111,7 +111,7 @@ class OperatorBatch:
         moved_in, copied, refs = self._moved_in()
         self._lap("move")
         key_tuples: tuple[I64, I64] | None = None
-        if self.operator.combines and not combined and tuples:
+        if self.operator.combines and not combined and len(given):
             given = given.each()
             grouping = group_rows(given.hashes)
             key_tuples = grouping.hashes, np.diff(grouping.starts)

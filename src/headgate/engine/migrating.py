@@ -1,7 +1,7 @@
 """How the key groups of a component take their state along, and what became of it. Enorm 4.5, 5.
 
     way        state of a key group that moves                                 until it is all over
-    instant    stays where it is; a consolidate merges the parts of a key      the last slice of it closes
+    instant    stays where it is; a consolidate merges the parts of a key      the last piece of it closes
     smooth     stays; windows that start later are the new slot's              the last window of it closes
     manifest   changes owner by reference: not a byte is copied                at once
     copy       is read and written again before the batch goes on              when it is written (the papers' way)
@@ -223,8 +223,10 @@ class Migrations:
             rows += share * known.rows_per_second
             work += share * known.rows_per_second * (known.row_seconds or 0.0)
             copying += [known.byte_seconds] if known.byte_seconds is not None else []
-            step = self.program.steps[operator].operator
-            hops += [hop.every for hop in step.slicing.hops] if isinstance(step, WindowedAggregation) else []
+            step = self.program.steps[operator]
+            if isinstance(step.operator, WindowedAggregation):
+                slicing = step.operator.alone if step.may_be_alone else step.operator.slicing
+                hops += [hop.every for hop in slicing.hops]
         return Moving(
             state_bytes=float(sum(last.counts[one].bytes[moving].sum() for one, moving in groups.items())),
             state_rows=float(sum(last.counts[one].rows[moving].sum() for one, moving in groups.items())),
@@ -286,6 +288,8 @@ class Migrations:
     def _emptied(self, operator: int, last: Manifest) -> int | None:
         """The watermark at which a compute has passed on all that it had in a manifest; None as above."""
         closed, windows = self._closed(operator, last), self._windows(operator)
+        if _lasting(windows):
+            return None
         if closed is None or not self.program.steps[operator].may_be_alone:
             return closed
         until = windows.alone.needed_until(np.array([closed - windows.slicing.width]), np.array([closed]))

@@ -1,7 +1,7 @@
 """A compute and its consolidate in one task, or apart: decided while the job runs. Enorm 5.1.
 
     combined   one component, rigid: nothing is sent between them, key groups move with their state
-    split      two components, the compute flexible: partials of slices are sent, its key groups can move without state
+    split      two components, the compute flexible: partials are sent, its key groups can move without state
 
 Both are the same operators with the same state, so a change is made between two batches: the operators get other
 components, and where they are put together key groups move as always. Once per period, which is as long as the longest

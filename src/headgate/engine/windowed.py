@@ -101,9 +101,11 @@ class WindowBatch:
         fresh |= self._amended(fresh)
         made: dict[Piece, Partials] = {}
         if isinstance(self.operator, Compute):
-            results = self._passed_on(fresh, [pieces[piece] for piece in sorted(pieces.keys() - fresh.keys())])
+            results = self._ended(fresh)
         else:
             results, made = self._close(fresh)
+        behind = {piece: own for piece, own in pieces.items() if piece not in fresh}
+        results = pa.concat_tables([results, *self._behind(behind)])
         self._lap("process")
         lasting = {piece: own for piece, own in fresh.items() if self._needed(piece)}
         refs, written, changed = self._write({**lasting, **made})
@@ -164,10 +166,17 @@ class WindowBatch:
                 amended[window] = self.operator.placed(merged, window), hashes
         return amended
 
-    def _passed_on(self, fresh: dict[Piece, Partials], behind: Sequence[Partials]) -> pa.Table:
-        """What a compute has of the slices that end now, and of the windows that it computed by themselves; and what
-        has come for those that are over: the consolidate knows which windows are open."""
-        results = [self.operator.output_schema.empty_table(), *(part for part, _ in behind)]
+    def _behind(self, pieces: dict[Piece, Partials]) -> Iterable[pa.Table]:
+        """What has come for pieces that are over, where a consolidate is next: that knows which windows are open."""
+        names = self.operator.outer.partial_schema.names
+        for piece in sorted(pieces):
+            goes_as = self.operator.passed_on(piece)
+            if goes_as is not None:
+                yield self.operator.placed(pieces[piece][0].select(names), goes_as)
+
+    def _ended(self, fresh: dict[Piece, Partials]) -> pa.Table:
+        """What a compute has of the slices that end now, and of the windows that it computed by themselves."""
+        results = [self.operator.output_schema.empty_table()]
         for piece in sorted(self._known(fresh)):
             if self.orders.last_watermark < piece.end <= self.orders.watermark:
                 merged = self._merged(self._partials(piece, fresh, {}))
@@ -315,14 +324,14 @@ class WindowBatch:
         return tuple(kept), sum(run.bytes for run in runs), self._changes(kept)
 
     def _fold(self, refs: Sequence[Ref], own: set[Piece], rows: int) -> list[Ref]:
-        """The runs to be written again with what is new: the newest ones that share a piece with it and are not much
-        larger, and small ones where there are many. Large ones stay, however many moves have brought together: each is
-        read once, when a window closes, and opening it is little beside that. Writing them again would be the copying
-        that a move by reference saves."""
+        """The runs to be written again with what is new: those that share a piece with it and are not much larger, so
+        that of those left each has twice the rows of the next; and small ones where there are many. Large ones stay,
+        however many moves have brought together: they are read when a window closes, and opening them is little beside
+        that. Writing them again would be the copying that a move by reference saves."""
         taken: list[Ref] = []
         for ref in reversed(refs):
             shares = not own.isdisjoint(piece for piece, _ in self._pieces(ref.run))
-            if shares and ref.rows <= GROWTH * rows:
+            if shares and ref.rows <= 2 * GROWTH * rows:
                 taken.append(ref)
                 rows += ref.rows
         small = [ref for ref in refs if ref.rows < ALONE and ref not in taken]

@@ -60,11 +60,10 @@ def _moved(column: pa.ChunkedArray, position: I32) -> pa.Array:
 
 def bits(column: pa.Array) -> NDArray[np.unsignedinteger]:
     """The values of a plain column as they lie in memory."""
-    kind = f"uint{column.type.bit_width}"
+    width = column.type.bit_width
     if not len(column):
-        return np.empty(0, dtype=kind)
-    values = np.frombuffer(column.buffers()[1], dtype=kind)
-    return values[column.offset : column.offset + len(column)]
+        return np.empty(0, dtype=f"uint{width}")
+    return np.frombuffer(column.buffers()[1], f"uint{width}", len(column), column.offset * width // 8)
 
 
 @compiled

@@ -29,7 +29,7 @@ def bytes_of(values: pa.Array) -> tuple[I64, U8]:
 
 
 def binary_of(ends: I64, data: U8) -> pa.Array:
-    """The sketches of some keys, whose ends these are after a first 0; null for an empty one.
+    """A column of sketches, each from one end to the next, the first from 0; null for an empty one.
 
     Raises ``UnfitError`` where they are more than a column holds.
     """

@@ -21,13 +21,16 @@ from headgate.routing import key_hash
 RUN = 8
 """Rows of one key that lie side by side, on average, from which on rows count as coming key by key."""
 
+FIRST_LOOK = 1 << 12
+"""Rows by which is seen that others do not come key by key either, without looking at them."""
+
 FIRST_TABLE = 1 << 12
 """Entries of the hash table that factorising starts with: 64 KB, which stays in a core's caches; it grows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
-    """The distinct keys of some rows.
+    """The distinct keys of some rows, or of some runs of rows, each of which is a row here.
 
     Key ``i`` has the hash ``hashes[i]`` and, where places were given, the place ``place[i]``; keys ascend by (place,
     hash). ``codes`` has the key of each row, ``first`` the first row of each key. When rows are in the order of their
@@ -99,12 +102,13 @@ def key_runs(keys: pa.Table) -> I64 | None:
                 return None
             changed |= own
         runs = np.append(0, np.flatnonzero(changed) + 1)
-        if len(runs) * RUN > count:
+        if len(runs) * RUN > count >= FIRST_LOOK:
             return None
         last, head = batch.slice(count - 1), batch.slice(0, 1)
         found.append(first + (runs[1:] if before is not None and before.equals(head) else runs))
         first, before = first + count, last
-    return np.concatenate(found) if found else None
+    runs = np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+    return runs if 0 < len(runs) * RUN <= first else None
 
 
 def _changes(column: pa.Array) -> Bool | None:

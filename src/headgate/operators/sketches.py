@@ -176,7 +176,8 @@ class _Summarised(Fold):
 
     @property
     def fields(self) -> tuple[pa.Field, ...]:
-        return (pa.field("summary", pa.list_(pa.int64())),)
+        # The integers of a summary mean other values for another type.
+        return (pa.field(f"summary_{self.kind}", pa.list_(pa.int64())),)
 
     def reduce(self, columns: Sequence[pa.Array], codes: I32, keys: int, where: Bool | None) -> list[pa.Array]:
         columns, codes = kept(columns, codes, where)
@@ -210,7 +211,7 @@ class _Written(_Summarised):
     def fields(self) -> tuple[pa.Field, ...]:
         # Summaries with NaN or of another size cannot be written as sketches of this one: a checkpoint that has them
         # has another column, and is refused.
-        return (pa.field(f"kll_{self.size}", pa.list_(pa.int64())),)
+        return (pa.field(f"kll_{self.size}_{self.kind}", pa.list_(pa.int64())),)
 
     @property
     def result(self) -> pa.DataType:

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from headgate.arrays import I64
 from headgate.errors import JobError
-from headgate.operators.windowed import WindowedAggregation
-from headgate.windows import Piece, Slicing
+from headgate.operators.windowed import WindowedAggregation, told
+from headgate.windows import Piece, Slicing, with_helpers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,9 +42,19 @@ class Compute(WindowedAggregation):
         object.__setattr__(self, "output_schema", self.partial_schema)
 
     @property
+    def windows(self) -> str:
+        """Its slices, and the windows that it may compute by themselves: state may have partials of both."""
+        slices = told(with_helpers(self.slicing))
+        return slices if self.feeds is None else f"{slices}, for {told(self.feeds)}"
+
+    @property
     def alone(self) -> Slicing:
         """The windows of its consolidate."""
         return self.slicing if self.feeds is None else self.feeds
+
+    def passed_on(self, piece: Piece) -> Piece:
+        """Slices and windows as they are."""
+        return piece
 
     def results(self, merged: pa.Table, piece: Piece) -> pa.Table:
         """The partials of a slice, or of a window that was computed by itself."""
@@ -76,6 +86,14 @@ class Consolidate(WindowedAggregation):
     def early(self, rows: pa.Table, hashes: I64) -> tuple[pa.Table, I64]:
         """Rows are partials already; those of one key and piece become one."""
         return self.combine(rows, hashes)
+
+    def passed_on(self, piece: Piece) -> Piece | None:
+        """The window that a slice is in, which is a slice of the next consolidate."""
+        if not self.partial:
+            return None
+        hop = self.slicing.hops[0]
+        start = piece.start - (piece.start - hop.offset) % hop.length
+        return Piece(start, start + hop.length)
 
     def results(self, merged: pa.Table, piece: Piece) -> pa.Table:
         """Windows, or the partials of the next consolidate."""

@@ -128,9 +128,7 @@ class WindowedAggregation:
         Helpers are among them, since the state may have partials of theirs: those that ``share`` would have. So whether
         windows share may change.
         """
-        hops = with_helpers(self.slicing).hops
-        spans = [(timedelta(microseconds=each) for each in (hop.length, hop.every, hop.offset)) for hop in hops]
-        return "windows of " + ", ".join(f"{length} every {every} from {offset}" for length, every, offset in spans)
+        return told(with_helpers(self.slicing))
 
     @property
     def sliceable(self) -> bool:
@@ -231,6 +229,11 @@ class WindowedAggregation:
         ]
         return pa.Table.from_arrays(columns, schema=self.partial_schema)
 
+    def passed_on(self, piece: Piece) -> Piece | None:
+        """What the next operator takes partials for that have come for a piece that is over; None where windows are
+        results, which do not change any more."""
+        return None
+
     def results(self, merged: pa.Table, piece: Piece) -> pa.Table:
         """The results of a window, from what ``merged`` gave for it."""
         finished = self.outer.finished(merged)
@@ -242,6 +245,14 @@ class WindowedAggregation:
     def process(self, given: KeyedInput, clock: Clock | None) -> KeyedOutput:
         """Not by key: windows close for all keys of a slot at once (``engine.windowed``)."""
         raise NotImplementedError("windows are processed by piece, not by key")
+
+
+def told(slicing: Slicing) -> str:
+    """Windows in words."""
+    spans = [
+        (timedelta(microseconds=each) for each in (hop.length, hop.every, hop.offset)) for hop in slicing.hops
+    ]  # fmt: skip
+    return "windows of " + ", ".join(f"{length} every {every} from {offset}" for length, every, offset in spans)
 
 
 def grouped_by_piece(partials: pa.Table) -> tuple[Grouping, tuple[tuple[int, int], ...]]:
