@@ -134,7 +134,7 @@ class Showcase:
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.python.unix.domain.socket.enabled": "true",
+            "spark.python.unix.domain.socket.enabled": str(os.name == "posix").lower(),
             "spark.sql.shuffle.partitions": str(self.slots),
             "spark.sql.warehouse.dir": str(self.work / "warehouse"),
             "spark.local.dir": str(self.work / "local"),
