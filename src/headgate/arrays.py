@@ -65,6 +65,15 @@ def _read_only(array: Array, source: object) -> Array:
     return ours
 
 
+@compiled
+def word_at(data: NDArray[np.uint8], at: int, width: int) -> np.uint64:
+    """The number in up to 8 bytes, least first."""
+    word = np.uint64(0)
+    for index in range(width):
+        word |= np.uint64(data[at + index]) << np.uint64(8 * index)
+    return word
+
+
 def by_place(place: I32, hashes: I64) -> I64:
     """The order of rows by place and within a place by hash; which of two that are equal comes first is not said.
 

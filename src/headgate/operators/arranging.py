@@ -2,7 +2,7 @@
 
 ``take`` asks of every place in the new order which row goes there, and jumps through all rows for the answer. Here rows
 are read as they lie, and each is written to its place. Where they go to few groups, as rows do that are sorted by slot
-or by key, the places written to next all stay in a core's caches: a third to a half of the time.
+or by key, the places written to next all stay in a core's caches: about half the time.
 """
 
 from __future__ import annotations

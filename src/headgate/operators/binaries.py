@@ -45,15 +45,6 @@ def binary_of(ends: I64, data: U8) -> pa.Array:
 
 
 @compiled
-def word_at(data: U8, start: int, length: int) -> np.uint64:
-    """The number in up to 8 bytes, least first."""
-    word = np.uint64(0)
-    for at in range(length):
-        word |= np.uint64(data[start + at]) << np.uint64(8 * at)
-    return word
-
-
-@compiled
 def put_word(data: U8, at: int, word: np.uint64, length: int) -> None:
     """Write a number as up to 8 bytes, least first."""
     for byte in range(length):

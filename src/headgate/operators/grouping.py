@@ -162,7 +162,7 @@ def _first_other(array: pa.Array, expected: pa.Array, codes: I32) -> int:
     kind = array.type
     if not array.null_count:
         if pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-            return int(_other_number(_numbers(array), _numbers(expected), codes))
+            return int(_other_number(bits(array), bits(expected), codes))
         if pa.types.is_string(kind) or pa.types.is_binary(kind):
             return int(_other_bytes(*_bytes(array), *_bytes(expected), codes))
     wanted = expected.take(pa.array(codes))
@@ -170,11 +170,6 @@ def _first_other(array: pa.Array, expected: pa.Array, codes: I32) -> int:
     same = pc.or_(same, pc.and_(pc.is_null(array), pc.is_null(wanted)))
     rows = np.flatnonzero(~np.asarray(same))
     return int(rows[0]) if len(rows) else -1
-
-
-def _numbers(array: pa.Array) -> NDArray[np.integer]:
-    values: NDArray[np.integer] = array.view(f"int{array.type.bit_width}").to_numpy()
-    return values
 
 
 def _bytes(array: pa.Array) -> tuple[I32, NDArray[np.uint8]]:

@@ -29,8 +29,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headgate.arrays import I32, I64, compiled
-from headgate.operators.binaries import U8, binary_of, bytes_of, put_word, word_at
+from headgate.arrays import I32, I64, compiled, word_at
+from headgate.operators.binaries import U8, binary_of, bytes_of, put_word
 from headgate.operators.folds import by_key, sort_few
 from headgate.operators.ordinals import canonical, is_reversible, ordinals
 

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from headgate.arrays import I64, Bool, compiled
+from headgate.arrays import I64, Bool, compiled, word_at
 from headgate.errors import KeyTypeError
 
 SEED = 42
@@ -199,14 +199,6 @@ def _fold_ints(values: NDArray[np.generic], valid: Bool, hashes: _U64) -> None:
 
 
 @compiled
-def _word_at(data: _U8, at: int, width: int) -> np.uint64:
-    word = np.uint64(0)
-    for index in range(width):
-        word |= np.uint64(data[at + index]) << np.uint64(8 * index)
-    return word
-
-
-@compiled
 def _round(accumulator: np.uint64, word: np.uint64) -> np.uint64:
     return _rotl(accumulator + word * _P2, 31) * _P1
 
@@ -218,10 +210,10 @@ def _xxh64(data: _U8, start: int, end: int, seed: np.uint64) -> np.uint64:
         a, b = seed + _P1 + _P2, seed + _P2
         c, d = seed, seed - _P1
         while at <= end - 32:
-            a = _round(a, _word_at(data, at, 8))
-            b = _round(b, _word_at(data, at + 8, 8))
-            c = _round(c, _word_at(data, at + 16, 8))
-            d = _round(d, _word_at(data, at + 24, 8))
+            a = _round(a, word_at(data, at, 8))
+            b = _round(b, word_at(data, at + 8, 8))
+            c = _round(c, word_at(data, at + 16, 8))
+            d = _round(d, word_at(data, at + 24, 8))
             at += 32
         hashed = _rotl(a, 1) + _rotl(b, 7) + _rotl(c, 12) + _rotl(d, 18)
         for lane in (a, b, c, d):
@@ -230,10 +222,10 @@ def _xxh64(data: _U8, start: int, end: int, seed: np.uint64) -> np.uint64:
         hashed = seed + _P5
     hashed += np.uint64(end - start)
     while at <= end - 8:
-        hashed = _step_word(hashed, _word_at(data, at, 8))
+        hashed = _step_word(hashed, word_at(data, at, 8))
         at += 8
     if at <= end - 4:
-        hashed ^= _word_at(data, at, 4) * _P1
+        hashed ^= word_at(data, at, 4) * _P1
         hashed = _rotl(hashed, 23) * _P2 + _P3
         at += 4
     while at < end:
