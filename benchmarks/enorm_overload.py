@@ -350,16 +350,16 @@ def _report(setting: Setting, references: dict[str, list[Run]], runs: dict[str, 
         f"for {setting.stay}, while those of the slot before go back; {setting.nodes} slots, one after another, by "
         f"the placement of the start. Flux plans, theta_max {THETA}, costs not smoothed, and no plan "
         "is too small. Disruptively, the combined component moves with its windows; instantly, the compute of the "
-        f"split one (enorm 7.4). A row takes {setting.service * 1e6:g} µs in the compute's slot (emulated, local[{SLOTS}]); consolidating is not "
-        "emulated, and state is written, read and copied for real. Latency: batches are timed one after another, and "
-        "taken to arrive so far apart that rows "
+        f"split one (enorm 7.4). A row takes {setting.service * 1e6:g} µs in the compute's slot (emulated, "
+        f"local[{SLOTS}]); consolidating is not emulated, and state is written, read and copied for real. Latency: "
+        "batches are timed one after another, and taken to arrive so far apart that rows "
         f"keep a slot busy for {LOAD:.0%} of the time at first, and the slot whose rows have risen for "
         f"{LOAD * (1 + EXTRA):.0%}, beside what else a batch takes ({beside:.2f} s); a batch waits until those before "
         "it are done. “Added” is what goes beyond the same batch of a run in the same form with as many rows that are "
         "spread evenly and no moves; of each form there are two, at the beginning and at the end, after one that is "
         "not emulated and does not count. Spark's part of a batch is not the same in all runs, so of every run it is "
-        "what goes beyond the median of its own batches before anything changes. Where instant migration adds less than the two of a form "
-        "differ by, ratios are against that. "
+        "what goes beyond the median of its own batches before anything changes. Where instant migration adds less "
+        "than the two of a form differ by, ratios are against that. "
         "Windows of all runs are equal to pyarrow's.",
         claims=[
             Claim(
