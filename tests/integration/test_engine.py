@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -20,6 +21,7 @@ import pytest
 from rich.console import Console
 
 import headgate as hg
+from headgate.routing import Assignment, key_hash
 from headgate.state import Checkpoint, Files
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -501,6 +503,33 @@ def test_hot_keys_are_split_and_groups_copied_without_a_change_in_the_results(
     assert _last(sink.to_pylist()) == _totals(*tables)
     assert [entry.key for entry in query.journal() if entry.kind == "split"] == [7]
     assert query.recent_progress[-1]["split_keys"] == 1
+
+
+def test_steps_that_run_one_after_another_are_levelled_each_by_itself(spark: Any, feed: Feed, tmp_path: Path) -> None:
+    start = Assignment.hashed(2, 64, operators=2)
+    numbers = np.arange(4000)
+    by_slot = [[numbers[start.route(key_hash(numbers), step) == slot] for slot in range(2)] for step in range(2)]
+    # Four of five rows are in slot 0 for the first step and in slot 1 for the second: in sum both slots have the same.
+    pairs = [
+        *zip(by_slot[0][0][:320], by_slot[1][1], strict=False),
+        *zip(by_slot[0][1][:80], by_slot[1][0], strict=False),
+    ]
+    rows = pa.table({"k": pa.array([int(k) for k, _ in pairs]), "v": pa.array([int(v) for _, v in pairs])})
+    job, sink = hg.Job("stages", groups=64), hg.sinks.memory()
+    first = job.source(_stream(spark, feed(rows, rows, rows))).key_by("k")
+    passed = first.aggregate(n=hg.count(), v=hg.max("v"), combine_early=False, name="first")
+    passed.key_by("v").aggregate(times=hg.count(), n=hg.max("n"), combine_early=False, name="second").write_to(sink)
+    query = job.start(
+        spark, checkpoint=str(tmp_path / "ck"), slots=2, trigger="available now", wait_for_plan="10 seconds",
+        service_time="2 milliseconds", balance=hg.planners.Flux(),
+    )  # fmt: skip
+    assert query.await_termination(WAIT_SECONDS)
+    plan = next(entry for entry in query.journal() if entry.kind == "plan")
+    assert plan.details["theta_before"] == pytest.approx(0.6, abs=0.1)
+    for step, column in enumerate(("k", "v")):
+        slots = query.assignment().route(key_hash(rows[column]), step)
+        assert 0.4 < np.mean(slots == 0) < 0.6, f"step {step}"
+    assert {row["v"]: (row["times"], row["n"]) for row in sink.to_pylist()} == {int(v): (3, 3) for _, v in pairs}
 
 
 def test_metrics_are_served_on_the_loopback_address(spark: Any, feed: Feed, tmp_path: Path) -> None:

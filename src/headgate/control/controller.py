@@ -21,7 +21,7 @@ A slot that drains, a routing table that is too long and caps are not made to wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,15 +29,16 @@ from numpy.typing import ArrayLike
 
 from headgate.arrays import I64, Bool, frozen_i64
 from headgate.control.journal import Entry, Kind
-from headgate.control.levelling import Levelled, level_groups
+from headgate.control.levelling import left_of, level_groups
 from headgate.control.policy import Policy
+from headgate.control.stages import Stages, joined
 from headgate.errors import AssignmentError, HeadgateError
 from headgate.planners.base import ROUNDING, Planner
-from headgate.planners.plan import Move, Moves, Plan
+from headgate.planners.plan import Limits, Move, Moves
 from headgate.routing.assignment import Assignment
 from headgate.routing.groups import GROUPS
 from headgate.stats.loads import Interval, OperatorLoad, Tally
-from headgate.stats.measures import Balance, capacities, delta, measure
+from headgate.stats.measures import Balance, capacities, delta
 from headgate.stats.snapshot import Snapshot
 
 MOVES_SHOWN = 50
@@ -83,7 +84,8 @@ class Controller:
     of balance. No planner (None) never moves anything.
 
     ``names`` are the operators' names, ``groups`` the key groups of each, ``combines`` says for each whether its keys
-    may be split over slots.
+    may be split over slots. ``stages`` has the number of each operator's stage: operators of one stage run at the same
+    time, stages one after another (left out: all at the same time).
     """
 
     def __init__(
@@ -94,21 +96,30 @@ class Controller:
         names: Sequence[str] = ("",),
         groups: int = GROUPS,
         combines: Sequence[bool] = (),
+        stages: Sequence[int] = (),
     ) -> None:
         self.planner = planner
         self.policy = policy or Policy()
-        self.names = tuple(names)
-        self.combines = tuple(combines) or (False,) * len(self.names)
-        if len(self.combines) != len(self.names):
-            raise AssignmentError(
-                f"combines must say for each of {len(self.names)} operators whether its keys may be split, got "
-                f"{len(self.combines)} values: give one per operator"
-            )
+        self._run(names, combines, stages)
         self._interval = Interval(groups, len(self.names))
         self._tally: Tally | None = None
         self._waiting = False
         self._cooling = 0
         self._out_of_balance = 0
+
+    def _run(self, names: Sequence[str], combines: Sequence[bool], stages: Sequence[int]) -> None:
+        self.names = tuple(names)
+        self.combines = tuple(combines) or (False,) * len(self.names)
+        self.stages = Stages(tuple(stages)) if stages else Stages.at_once(len(self.names))
+        for what, given, says in (
+            ("combines", self.combines, "whether its keys may be split"),
+            ("stages", self.stages.numbers, "which stage it runs in"),
+        ):
+            if len(given) != len(self.names):
+                raise AssignmentError(
+                    f"{what} must say for each of {len(self.names)} operators {says}, got {len(given)} values: give "
+                    "one per operator"
+                )
 
     def observe(self, batch: int, loads: Sequence[OperatorLoad], state_bytes: Sequence[ArrayLike] = ()) -> None:
         """What the slots of a batch reported, and the state of each key group after it (see ``Interval.add``).
@@ -144,11 +155,12 @@ class Controller:
         tally = self._tally
         if tally is None:
             return None
-        return measure(tally.snapshot(assignment, names=self.names, capacity=capacity, split=split), assignment)
+        snapshot = tally.snapshot(assignment, names=self.names, capacity=capacity, split=split)
+        return self.stages.measure(snapshot, assignment)
 
-    def rearranged(self, names: Sequence[str], combines: Sequence[bool]) -> None:
+    def rearranged(self, names: Sequence[str], combines: Sequence[bool], stages: Sequence[int] = ()) -> None:
         """The operators are others from now on: what was measured of the old ones says nothing."""
-        self.names, self.combines = tuple(names), tuple(combines)
+        self._run(names, combines, stages)
         self._interval = Interval(self._interval.groups, len(self.names))
         self._tally, self._waiting = None, False
 
@@ -234,6 +246,25 @@ def hot_keys(snapshot: Snapshot, assignment: Assignment, share: float, *, operat
     return frozen_i64(np.sort(snapshot.hash[hot]))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Proposal:
+    """What planners come to: an assignment (the present one where nothing moves), and the moves that lead to it."""
+
+    assignment: Assignment
+    after: Balance
+    moves: tuple[Moves, ...]
+    refused: tuple[Moves, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def migrations(self) -> int:
+        return sum(len(moves) for moves in self.moves)
+
+    @property
+    def migrated_state(self) -> float:
+        return sum(float(moves.state_bytes.sum()) for moves in self.moves)
+
+
 class _Judgement:
     """One interval's way through the tests."""
 
@@ -246,7 +277,10 @@ class _Judgement:
         self.snapshot = snapshot
         self.assignment = assignment
         self.batch = batch
-        self.before = measure(snapshot, assignment)
+        # Caps and collocation are about all operators at once.
+        by_stage = planner.guards_balance and not self.policy.limits.caps
+        self.stages = controller.stages if by_stage else Stages.at_once(len(controller.names))
+        self.before = self.stages.measure(snapshot, assignment)
 
     def verdict(self) -> Verdict:
         policy, before = self.policy, self.before
@@ -262,23 +296,22 @@ class _Judgement:
             if reason:
                 return self._stay("skipped", reason)
         try:
-            plan, levelled = self._plan()
+            plan = self._plan()
         except HeadgateError as error:
             return self._stay("failed", f"{self.planner.name} could not plan, everything stays: {error}")
         except Exception as error:  # a planner of the user's own may raise anything: data must flow on
             what = f"{type(error).__name__}: {error}"
             return self._stay("failed", f"{self.planner.name} failed, everything stays: {what}")
-        after = levelled.plan.figures.after if levelled else plan.figures.after
-        if plan.changes_nothing and levelled is None and plan.assignment is self.assignment:
+        if plan.assignment is self.assignment:
             text = f"theta {before.theta_max:.3f}, and {self.planner.name} finds no move that helps"
-            return replace(self._stay("skipped", text, plan.refused), after=after)
-        gain = self._gain(after)
+            return replace(self._stay("skipped", text, plan.refused), after=plan.after)
+        gain = self._gain(plan.after)
         if not forced and gain < policy.min_gain:
             text = (
                 f"gain too small: the plan would win {gain:.1%}, and moving is worth it from {policy.min_gain:.1%} on"
             )
-            return replace(self._stay("skipped", text, plan.refused), after=after)
-        return self._go(plan, levelled, after, gain)
+            return replace(self._stay("skipped", text, plan.refused), after=plan.after)
+        return self._go(plan, gain)
 
     def _forced(self) -> bool:
         """Whether a limit other than theta_max is broken: then there is no waiting."""
@@ -316,22 +349,61 @@ class _Judgement:
         return None
 
     def _best_load(self) -> float:
-        """No placement has a lower highest load: the mean, or the hottest key on the strongest slot."""
-        strongest = float(capacities(self.snapshot, self.assignment.slots)[self.assignment.open_slots].max())
-        hottest = float(self.snapshot.cost.max()) / strongest if len(self.snapshot) else 0.0
-        return max(self.before.mean, hottest)
+        """No placement has a lower highest load."""
+        if self.stages.single:
+            return _best_load(self.snapshot, self.assignment, self.before.mean)
+        parts = zip(
+            self.stages.each(self.snapshot, self.assignment),
+            self.stages.measures(self.snapshot, self.assignment),
+            strict=True,
+        )
+        return sum(_best_load(stage.snapshot, stage.assignment, balance.mean) for stage, balance in parts)
 
-    def _plan(self) -> tuple[Plan, Levelled | None]:
+    def _plan(self) -> _Proposal:
         policy = self.policy
         limits = replace(policy.limits, theta_max=policy.target * policy.limits.theta_max)
-        plan = self.planner.plan(self.snapshot, self.assignment, limits)
-        levelled = None
-        if policy.level_groups and self.planner.grain == "key" and self.planner.guards_balance:
-            after = plan.figures.after
-            reachable = max(self._best_load(), (1 + limits.theta_max) * after.mean)
+        if self.stages.single:
+            return self._planned(self.snapshot, self.assignment, limits)
+        means = [balance.mean for balance in self.stages.measures(self.snapshot, self.assignment)]
+        # What a batch may be off the mean is shared out alike among the stages that have anything to do.
+        allowed = limits.theta_max * self.before.mean / max(int(np.count_nonzero(means)), 1)
+        made, proposals = [], []
+        pins = len(self.assignment.pins)
+        for stage, mean in zip(self.stages.each(self.snapshot, self.assignment), means, strict=True):
+            others = pins - len(stage.assignment.pins)
+            own = replace(
+                limits,
+                theta_max=allowed / mean if mean else limits.theta_max,
+                table_max=None if limits.table_max is None else max(0, limits.table_max - others),
+            )
+            proposal = self._planned(stage.snapshot, stage.assignment, own)
+            made.append((stage, proposal.assignment))
+            proposals.append(proposal)
+            pins = others + len(proposal.assignment.pins)
+            limits = left_of(limits, proposal.migrations, proposal.migrated_state)
+        assignment = joined(self.assignment, made)
+        return _Proposal(
+            assignment,
+            self.stages.measure(self.snapshot, assignment),
+            tuple(moves for each in proposals for moves in each.moves),
+            tuple(moves for each in proposals for moves in each.refused),
+            tuple(dict.fromkeys(warning for each in proposals for warning in each.warnings)),
+        )
+
+    def _planned(self, snapshot: Snapshot, assignment: Assignment, limits: Limits) -> _Proposal:
+        """What the planner makes of operators that run at the same time."""
+        policy, planner = self.policy, self.planner
+        plan = planner.plan(snapshot, assignment, limits)
+        after, levelled = plan.figures.after, None
+        if policy.level_groups and planner.grain == "key" and planner.guards_balance:
+            reachable = max(_best_load(snapshot, assignment, after.mean), (1 + limits.theta_max) * after.mean)
             if after.max_over_mean * after.mean > reachable * (1 + ROUNDING):
-                levelled = level_groups(self.planner, self.snapshot, plan, self.assignment, limits)
-        return plan, levelled
+                levelled = level_groups(planner, snapshot, plan, assignment, limits)
+        if levelled is None:
+            return _Proposal(plan.assignment, after, (plan.moves,), (plan.refused,), plan.figures.warnings)
+        figures = levelled.plan.figures
+        moves = (plan.moves, levelled.plan.moves)
+        return _Proposal(levelled.assignment, figures.after, moves, (plan.refused,), figures.warnings)
 
     def _gain(self, after: Balance) -> float:
         """What the plan wins: of the highest load, or of the traffic that leaves slots, whichever is more."""
@@ -341,19 +413,19 @@ class _Judgement:
             gain = max(gain, after.collocation - self.before.collocation)
         return gain
 
-    def _stay(self, kind: Kind, reason: str, refused: Moves | None = None) -> Verdict:
+    def _stay(self, kind: Kind, reason: str, refused: tuple[Moves, ...] = ()) -> Verdict:
         details = {"theta": self.before.theta_max, "max_over_mean": self.before.max_over_mean}
         entry = Entry(self.batch, kind, reason, details=details)
-        refusals = self._told("refused", refused) if refused is not None else ()
-        return Verdict(self.batch, self.assignment.version, (entry, *refusals), before=self.before)
+        return Verdict(
+            self.batch, self.assignment.version, (entry, *self._told("refused", refused)), before=self.before
+        )
 
-    def _go(self, plan: Plan, levelled: Levelled | None, after: Balance, gain: float) -> Verdict:
-        assignment = levelled.assignment if levelled else plan.assignment
+    def _go(self, plan: _Proposal, gain: float) -> Verdict:
+        assignment, after = plan.assignment, plan.after
         moved = delta(self.snapshot, self.assignment, assignment)
         keys = _pinned_rows(self.snapshot, self.assignment, assignment)
         groups = int(np.count_nonzero(self.assignment.groups != assignment.groups))
         moved_keys = int(np.count_nonzero(keys[moved.rows[moved.rows >= 0]]))
-        warnings = plan.figures.warnings if levelled is None else levelled.plan.figures.warnings
         text = (
             f"{self.planner.name} moves {moved_keys} key(s) and {groups} key group(s) with "
             f"{moved.total_bytes:,.0f} bytes of state: theta {self.before.theta_max:.3f} to {after.theta_max:.3f}, "
@@ -369,18 +441,16 @@ class _Judgement:
             "moved_keys": moved_keys,
             "moved_groups": groups,
             "moved_bytes": moved.total_bytes,
-            "refused": len(plan.refused),
+            "refused": sum(len(moves) for moves in plan.refused),
             "table_size": len(assignment.pins),
             "made_for": self.assignment.version,
-            "warnings": list(warnings),
+            "warnings": list(plan.warnings),
         }
-        entries = [Entry(self.batch, "plan", text, details=details), *self._told("move", plan.moves)]
-        if levelled:
-            entries += self._told("move", levelled.plan.moves)
+        entry = Entry(self.batch, "plan", text, details=details)
         return Verdict(
             batch=self.batch,
             made_for=self.assignment.version,
-            entries=(*entries, *self._told("refused", plan.refused)),
+            entries=(entry, *self._told("move", plan.moves), *self._told("refused", plan.refused)),
             assignment=assignment,
             before=self.before,
             after=after,
@@ -389,10 +459,11 @@ class _Judgement:
             moved_bytes=moved.total_bytes,
         )
 
-    def _told(self, kind: Kind, moves: Moves) -> list[Entry]:
-        """An entry for each of the costliest moves."""
-        order = np.argsort(-moves.cost, kind="stable")[:MOVES_SHOWN]
-        return [self._entry(kind, moves[int(at)]) for at in order]
+    def _told(self, kind: Kind, plans: tuple[Moves, ...]) -> Iterator[Entry]:
+        """An entry for each of the costliest moves of each plan."""
+        for moves in plans:
+            for at in np.argsort(-moves.cost, kind="stable")[:MOVES_SHOWN]:
+                yield self._entry(kind, moves[int(at)])
 
     def _entry(self, kind: Kind, move: Move) -> Entry:
         size = self.assignment.groups_per_operator
@@ -407,6 +478,13 @@ class _Judgement:
             target=move.target,
             details={"cost": move.cost, "state_bytes": move.state_bytes},
         )
+
+
+def _best_load(snapshot: Snapshot, assignment: Assignment, mean: float) -> float:
+    """No placement has a lower highest load: the mean, or the hottest key on the strongest slot."""
+    strongest = float(capacities(snapshot, assignment.slots)[assignment.open_slots].max())
+    hottest = float(snapshot.cost.max()) / strongest if len(snapshot) else 0.0
+    return max(mean, hottest)
 
 
 def _pinned_rows(snapshot: Snapshot, before: Assignment, after: Assignment) -> Bool:

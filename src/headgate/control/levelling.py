@@ -45,7 +45,7 @@ def level_groups(
     planner: Planner, snapshot: Snapshot, keys: Plan, assignment: Assignment, limits: Limits
 ) -> Levelled | None:
     """Level key groups after a plan for keys of ``assignment``. None where that gains nothing."""
-    left = _left(limits, keys)
+    left = left_of(limits, len(keys.moves), keys.figures.migrated_state)
     before = measure(snapshot, keys.assignment)
     pinned = _pin_heavy(snapshot, keys.assignment, before.mean, limits.table_max)
     plan = replace(planner, grain="group").plan(snapshot, pinned, left)
@@ -54,13 +54,12 @@ def level_groups(
     return Levelled(replace(plan.assignment, version=assignment.version + 1), plan)
 
 
-def _left(limits: Limits, plan: Plan) -> Limits:
-    """What a plan has left of the limits on migration."""
+def left_of(limits: Limits, moves: int, state_bytes: float) -> Limits:
+    """What a plan with so many moves of so much state has left of the limits on migration."""
     if limits.max_migrations is not None:
-        return replace(limits, max_migrations=max(0, limits.max_migrations - len(plan.moves)))
+        return replace(limits, max_migrations=max(0, limits.max_migrations - moves))
     if limits.max_migration_cost is not None:
-        spent = plan.figures.migrated_state
-        return replace(limits, max_migration_cost=max(0.0, limits.max_migration_cost - spent))
+        return replace(limits, max_migration_cost=max(0.0, limits.max_migration_cost - state_bytes))
     return limits
 
 

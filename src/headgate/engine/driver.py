@@ -304,7 +304,8 @@ class Driver:
         self.migrations.program = self.program
         # The controller is the planning thread's: what it still looks at comes first, and is of no use then.
         self._planning.clear()
-        self._pool.submit(self.controller.rearranged, self.program.component_names, self.program.splitting)
+        program = self.program
+        self._pool.submit(self.controller.rearranged, program.component_names, program.splitting, program.depths)
 
     def _go_on_as_before(self) -> None:
         """What was decided while the job last ran holds on, wherever the job wants the same as it did then."""

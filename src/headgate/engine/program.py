@@ -286,6 +286,11 @@ class Program:
         """For each component whether its keys may be split over slots."""
         return [self.steps[members[0]].splits for members in self.together.components]
 
+    @property
+    def depths(self) -> list[int]:
+        """The depth of each component, which is the stage it runs in."""
+        return [self.steps[members[0]].depth for members in self.together.components]
+
     def component_of(self, operator: int) -> str:
         """The name of the component that an operator is in."""
         return self.component_names[self.together.component(operator)]

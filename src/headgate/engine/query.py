@@ -141,6 +141,7 @@ def start(
             names=program.component_names or [""],
             groups=program.groups,
             combines=program.splitting or [False],
+            stages=program.depths or [0],
         )
         driver = Driver(
             run_tasks=SparkTasks(),
