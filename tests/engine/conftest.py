@@ -92,7 +92,7 @@ class Script:
         entry = Entry(len(self.observed), "plan", "the test wants it", details={"moved_keys": 1})
         return Verdict(len(self.observed), version, (entry,), assignment=after, split=wanted)
 
-    def rearranged(self, names: Sequence[str], combines: Sequence[bool]) -> None:
+    def rearranged(self, names: Sequence[str], combines: Sequence[bool], stages: Sequence[int]) -> None:
         self.arrangements.append(tuple(names))
 
     def applied(self, verdict: Verdict) -> None:
