@@ -395,9 +395,9 @@ def _report(setting: Setting, references: dict[str, list[Run]], runs: dict[str, 
         "spread evenly and no moves; of each form there are two, at the beginning and at the end, after one that is "
         "not emulated and does not count. What Spark takes of a batch beside the slowest slot comes and goes in "
         "waves of minutes, in runs without moves too: a batch is counted with its slowest slot as measured, the median "
-        "of Spark's part over all runs, and, if key groups moved before it, with what Spark takes longer in such batches of the "
-        "same run than in those around. Where instant migration adds less than the two of a form differ by, ratios are "
-        "against that. "
+        "of Spark's part over all runs, and, if key groups moved before it, with what Spark takes longer in such "
+        "batches of the same run than in those around. Where instant migration adds less than the two of a form differ by, "
+        "ratios are against that. "
         "Windows of all runs are equal to pyarrow's.",
         claims=[
             Claim(
@@ -440,8 +440,8 @@ def _report(setting: Setting, references: dict[str, list[Run]], runs: dict[str, 
             "levelled.",
             f"The means of two runs of a form that are spread evenly differ by up to {millis(noise)}.",
             "“By the clock”: how much longer batches took than before anything changed, less the same of the runs that "
-            "are spread evenly, with Spark's part as it was and without waiting for each other. Two runs of a form that "
-            f"are spread evenly differ by up to {millis(unsure)} in that.",
+            "are spread evenly, with Spark's part as it was and without waiting for each other. Two runs of a form "
+            f"that are spread evenly differ by up to {millis(unsure)} in that.",
             "By manifest is headgate's own way, shown beside the paper's.",
         ],
         picture=picture,
