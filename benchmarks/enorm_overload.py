@@ -396,8 +396,8 @@ def _report(setting: Setting, references: dict[str, list[Run]], runs: dict[str, 
         "not emulated and does not count. What Spark takes of a batch beside the slowest slot comes and goes in "
         "waves of minutes, in runs without moves too: a batch is counted with its slowest slot as measured, the median "
         "of Spark's part over all runs, and, if key groups moved before it, with what Spark takes longer in such "
-        "batches of the same run than in those around. Where instant migration adds less than the two of a form differ by, "
-        "ratios are against that. "
+        "batches of the same run than in those around. Where instant migration adds less than the two of a form "
+        "differ by, ratios are against that. "
         "Windows of all runs are equal to pyarrow's.",
         claims=[
             Claim(
