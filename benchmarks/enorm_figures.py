@@ -1,6 +1,6 @@
 """enorm, section 7 on the real engine: figures 9 to 13 and 16 and the comparison of section 7.7.
 
-    python benchmarks/enorm_figures.py                    some twenty minutes on two quiet cores
+    python benchmarks/enorm_figures.py                    over an hour on two quiet cores, 45 minutes of it figure 13
     python benchmarks/enorm_figures.py --figure 10 16     some of them
     python benchmarks/enorm_figures.py --quick            fewer rows, files with -quick
 
