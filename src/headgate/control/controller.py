@@ -100,26 +100,26 @@ class Controller:
     ) -> None:
         self.planner = planner
         self.policy = policy or Policy()
-        self._run(names, combines, stages)
+        self._set_operators(names, combines, stages)
         self._interval = Interval(groups, len(self.names))
         self._tally: Tally | None = None
         self._waiting = False
         self._cooling = 0
         self._out_of_balance = 0
 
-    def _run(self, names: Sequence[str], combines: Sequence[bool], stages: Sequence[int]) -> None:
-        self.names = tuple(names)
-        self.combines = tuple(combines) or (False,) * len(self.names)
-        self.stages = Stages(tuple(stages)) if stages else Stages.at_once(len(self.names))
+    def _set_operators(self, names: Sequence[str], combines: Sequence[bool], stages: Sequence[int]) -> None:
         for what, given, says in (
-            ("combines", self.combines, "whether its keys may be split"),
-            ("stages", self.stages.numbers, "which stage it runs in"),
+            ("combines", combines, "whether its keys may be split"),
+            ("stages", stages, "which stage it runs in"),
         ):
-            if len(given) != len(self.names):
+            if given and len(given) != len(names):
                 raise AssignmentError(
-                    f"{what} must say for each of {len(self.names)} operators {says}, got {len(given)} values: give "
-                    "one per operator"
+                    f"{what} must say for each of {len(names)} operators {says}, got {len(given)} values: give one "
+                    "per operator"
                 )
+        self.names = tuple(names)
+        self.combines = tuple(combines) or (False,) * len(names)
+        self.stages = Stages(tuple(stages)) if stages else Stages.at_once(len(names))
 
     def observe(self, batch: int, loads: Sequence[OperatorLoad], state_bytes: Sequence[ArrayLike] = ()) -> None:
         """What the slots of a batch reported, and the state of each key group after it (see ``Interval.add``).
@@ -160,7 +160,7 @@ class Controller:
 
     def rearranged(self, names: Sequence[str], combines: Sequence[bool], stages: Sequence[int] = ()) -> None:
         """The operators are others from now on: what was measured of the old ones says nothing."""
-        self._run(names, combines, stages)
+        self._set_operators(names, combines, stages)
         self._interval = Interval(self._interval.groups, len(self.names))
         self._tally, self._waiting = None, False
 
@@ -339,7 +339,7 @@ class _Judgement:
                 f"{theta}, but no slot has more than {highest:.3g} to do, and levelling begins at {policy.min_load:g}"
             )
         if self.planner.guards_balance:
-            best = self._best_load()
+            best = self.stages.best_load(self.snapshot, self.assignment)
             possible = 1 - best / highest if highest > 0 else 0.0
             if possible < policy.min_gain:
                 return (
@@ -347,17 +347,6 @@ class _Judgement:
                     f"moving is worth it from {policy.min_gain:.1%} on"
                 )
         return None
-
-    def _best_load(self) -> float:
-        """No placement has a lower highest load."""
-        if self.stages.single:
-            return _best_load(self.snapshot, self.assignment, self.before.mean)
-        parts = zip(
-            self.stages.each(self.snapshot, self.assignment),
-            self.stages.measures(self.snapshot, self.assignment),
-            strict=True,
-        )
-        return sum(_best_load(stage.snapshot, stage.assignment, balance.mean) for stage, balance in parts)
 
     def _plan(self) -> _Proposal:
         policy = self.policy
@@ -396,7 +385,8 @@ class _Judgement:
         plan = planner.plan(snapshot, assignment, limits)
         after, levelled = plan.figures.after, None
         if policy.level_groups and planner.grain == "key" and planner.guards_balance:
-            reachable = max(_best_load(snapshot, assignment, after.mean), (1 + limits.theta_max) * after.mean)
+            best = Stages.at_once(assignment.operators).best_load(snapshot, assignment)
+            reachable = max(best, (1 + limits.theta_max) * after.mean)
             if after.max_over_mean * after.mean > reachable * (1 + ROUNDING):
                 levelled = level_groups(planner, snapshot, plan, assignment, limits)
         if levelled is None:
@@ -478,13 +468,6 @@ class _Judgement:
             target=move.target,
             details={"cost": move.cost, "state_bytes": move.state_bytes},
         )
-
-
-def _best_load(snapshot: Snapshot, assignment: Assignment, mean: float) -> float:
-    """No placement has a lower highest load: the mean, or the hottest key on the strongest slot."""
-    strongest = float(capacities(snapshot, assignment.slots)[assignment.open_slots].max())
-    hottest = float(snapshot.cost.max()) / strongest if len(snapshot) else 0.0
-    return max(mean, hottest)
 
 
 def _pinned_rows(snapshot: Snapshot, before: Assignment, after: Assignment) -> Bool:

@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headgate.arrays import I32, I64, sums
+from headgate.arrays import I32, I64
 from headgate.routing.assignment import Assignment, Pins
-from headgate.stats.measures import Balance, balance_of, capacities, collocation_factor, locate, measure
+from headgate.stats.measures import Balance, capacities, collocation_factor, groups_of, measure, measure_apart
 from headgate.stats.snapshot import Snapshot
 
 
@@ -60,16 +60,16 @@ class Stages:
 
     def measures(self, snapshot: Snapshot, assignment: Assignment) -> list[Balance]:
         """How level each stage is by itself."""
-        places, size = locate(snapshot, assignment), assignment.groups_per_operator
-        capacity, is_open = capacities(snapshot, assignment.slots), assignment.open_slots
-        made = []
-        for members in self.operators():
-            mine = np.isin(snapshot.operator, members)
-            own = _groups_of(members, size)
-            cost = sums(places[mine], snapshot.cost[mine], assignment.slots)
-            cost += sums(assignment.groups[own], snapshot.rest_cost[own], assignment.slots)
-            made.append(balance_of(cost, capacity, is_open))
-        return made
+        return measure_apart(snapshot, assignment, self.operators())
+
+    def best_load(self, snapshot: Snapshot, assignment: Assignment) -> float:
+        """No placement has a lower highest load: of each stage the mean, or its hottest key on the strongest slot."""
+        strongest = float(capacities(snapshot, assignment.slots)[assignment.open_slots].max())
+        best = 0.0
+        for members, balance in zip(self.operators(), self.measures(snapshot, assignment), strict=True):
+            hottest = snapshot.cost[np.isin(snapshot.operator, members)].max(initial=0.0)
+            best += max(balance.mean, float(hottest) / strongest)
+        return best
 
     def measure(self, snapshot: Snapshot, assignment: Assignment) -> Balance:
         """How level a batch is: what its stages are, one after another."""
@@ -97,7 +97,7 @@ class Stages:
             renumbered = np.full(assignment.operators, -1, dtype=np.int32)
             renumbered[members] = np.arange(len(members), dtype=np.int32)
             rows = np.flatnonzero(np.isin(snapshot.operator, members))
-            own = _groups_of(members, size)
+            own = groups_of(members, size)
             operator: I32 = renumbered[snapshot.operator[rows]]
             part = replace(
                 snapshot,
@@ -134,7 +134,7 @@ def joined(whole: Assignment, stages: Sequence[tuple[Stage, Assignment]]) -> Ass
         return whole
     groups, size = np.array(whole.groups), whole.groups_per_operator
     for stage, after in stages:
-        groups[_groups_of(stage.operators, size)] = after.groups
+        groups[groups_of(stage.operators, size)] = after.groups
     pins = [after.pins for _, after in stages]
     owners = [stage.operators[after.pins.operator] for stage, after in stages]
     return whole.next(
@@ -145,9 +145,3 @@ def joined(whole: Assignment, stages: Sequence[tuple[Stage, Assignment]]) -> Ass
             np.concatenate([each.slot for each in pins]),
         ),
     )
-
-
-def _groups_of(operators: I64, size: int) -> I64:
-    """The key groups of these operators, in their order."""
-    groups: I64 = (operators[:, None] * size + np.arange(size)).ravel()
-    return groups

@@ -17,11 +17,12 @@ measure             formula                                          paper
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.arrays import F64, I32, Bool, sums
+from headgate.arrays import F64, I32, I64, Bool, sums
 from headgate.routing.assignment import Assignment, Difference, difference
 from headgate.stats.snapshot import Snapshot, Traffic
 
@@ -76,6 +77,12 @@ def slot_costs(snapshot: Snapshot, assignment: Assignment, places: I32 | None = 
     return listed + sums(assignment.groups, snapshot.rest_cost, assignment.slots)
 
 
+def groups_of(operators: I64, size: int) -> I64:
+    """The key groups of these operators, in their order, ``size`` of each."""
+    groups: I64 = (operators[:, None] * size + np.arange(size)).ravel()
+    return groups
+
+
 def locate(snapshot: Snapshot, assignment: Assignment) -> I32:
     """F(k) of every listed key."""
     return assignment.locate(snapshot.hash, snapshot.operator, snapshot.group)
@@ -93,17 +100,23 @@ def measure(snapshot: Snapshot, assignment: Assignment, places: I32 | None = Non
     )
 
 
-def measure_operators(snapshot: Snapshot, assignment: Assignment) -> dict[str, Balance]:
-    """The measures of each operator by itself, by its name: L(d) and theta(d) of its keys and groups alone."""
+def measure_apart(snapshot: Snapshot, assignment: Assignment, parts: Iterable[I64]) -> list[Balance]:
+    """The measures of parts of the operators, each by itself: L(d) and theta(d) of their keys and groups alone."""
     places, size = locate(snapshot, assignment), assignment.groups_per_operator
     capacity, is_open = capacities(snapshot, assignment.slots), assignment.open_slots
-    balances = {}
-    for number, name in enumerate(snapshot.operators):
-        mine, own = snapshot.operator == number, slice(number * size, (number + 1) * size)
+    balances = []
+    for operators in parts:
+        mine, own = np.isin(snapshot.operator, operators), groups_of(operators, size)
         cost = sums(places[mine], snapshot.cost[mine], assignment.slots)
         cost += sums(assignment.groups[own], snapshot.rest_cost[own], assignment.slots)
-        balances[name] = balance_of(cost, capacity, is_open)
+        balances.append(balance_of(cost, capacity, is_open))
     return balances
+
+
+def measure_operators(snapshot: Snapshot, assignment: Assignment) -> dict[str, Balance]:
+    """The measures of each operator by itself, by its name."""
+    each = [np.array([number]) for number in range(len(snapshot.operators))]
+    return dict(zip(snapshot.operators, measure_apart(snapshot, assignment, each), strict=True))
 
 
 def capacities(snapshot: Snapshot, slots: int) -> F64:
