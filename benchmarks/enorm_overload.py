@@ -294,7 +294,10 @@ class Timed:
         in which nothing has."""
         around = [np.median(self.outside[max(0, at - AROUND) : at + AROUND + 1]) for at in range(len(self.outside))]
         beyond, moved = (self.outside - around)[first:], self.moved[first:]
-        return float(beyond[moved].mean() - beyond[~moved].mean()) if moved.any() else 0.0
+        if not moved.any():
+            return 0.0
+        assert not moved.all(), "key groups moved before every batch: there is none to compare with"
+        return float(beyond[moved].mean() - beyond[~moved].mean())
 
 
 AROUND = 6
