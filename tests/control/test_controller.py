@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from headgate.control import MOVES_SHOWN, Controller, OperatorLoad, Policy, Verdict, hot_keys
+from headgate.control.stages import Stages
 from headgate.errors import AssignmentError, LimitsError
 from headgate.planners import LLFD, Hash, Limits, Mixed, Planner
 from headgate.planners.base import Decision
@@ -341,8 +342,10 @@ class TestSplitting:
         controller.observe(0, reports({0: 50.0, 1: 30.0, 2: 20.0}, HOME))
         assert controller.tally is not None
         snapshot = controller.tally.snapshot(HOME)
-        assert hot_keys(snapshot, HOME, 0.5).tolist() == sorted(KEYS[[0, 1]].tolist())
-        assert hot_keys(snapshot, HOME, 1.0).tolist() == []
+        (mean,), (bar,) = Stages.at_once(1).hot_bars(snapshot, HOME, 0.5, 0.08)
+        assert (mean, bar) == (50.0, 25.0)
+        assert hot_keys(snapshot, 0, bar).tolist() == sorted(KEYS[[0, 1]].tolist())
+        assert hot_keys(snapshot, 0, mean).tolist() == []
 
 
 @pytest.mark.parametrize(

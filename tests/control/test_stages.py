@@ -141,6 +141,47 @@ def test_a_draining_slot_is_emptied_in_every_stage() -> None:
     assert after.version == draining.version + 1
 
 
+def _with(cost: F64, key: int, own: float) -> F64:
+    changed = cost.copy()
+    changed[key] = own
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("heavy", "light", "own", "stages", "split"),
+    [
+        pytest.param(600, 150, 40, (1, 2), True, id="hot in its stage, and enough to hold the batch up"),
+        pytest.param(600, 150, 40, (0, 0), False, id="not hot beside operators that run at the same time"),
+        pytest.param(600, 15, 10, (1, 2), False, id="hot in its stage, but too little to hold the batch up"),
+        pytest.param(600, 600, 40, (1, 2), False, id="enough to hold the batch up, but not hot in its stage"),
+        pytest.param(0, 150, 40, (1, 2), True, id="nothing else has anything to do"),
+    ],
+)
+def test_a_key_is_hot_by_the_load_of_its_stage(
+    heavy: float, light: float, own: float, stages: tuple[int, int], split: bool
+) -> None:
+    """A fifth of a slot's share of the stage, and theta_max (0.08) of what a slot has to do in all stages."""
+    costs = (loaded(0, [heavy / SLOTS] * SLOTS), _with(loaded(1, [light / SLOTS] * SLOTS), 7, own))
+    controller = Controller(Flux(), names=("one", "two"), groups=GROUPS, combines=(True, True), stages=stages)
+    controller.observe(0, reports(costs, home(2)))
+    verdict = controller.decide(home(2), split=[np.empty(0, np.int64)] * 2)
+    assert (verdict.split is not None) == split
+    if verdict.split is not None:
+        assert [keys.tolist() for keys in verdict.split] == [[], [key_hash(np.arange(KEYS))[7]]]
+        (entry,) = (entry for entry in verdict.entries if entry.kind == "split")
+        assert "of a slot's share of its stage, more than " in entry.reason
+
+
+@pytest.mark.parametrize("stages", [(0, 0), (1, 2)])
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.9])
+def test_keys_are_split_no_later_than_by_the_load_of_all_stages(stages: tuple[int, int], share: float) -> None:
+    snapshot = _snapshot((loaded(0, (90, 60, 30)), loaded(1, (3, 6, 9))))
+    means, bars = Stages(stages).hot_bars(snapshot, home(2), share, 0.08)
+    everything = snapshot.total_cost / SLOTS
+    assert (bars >= share * means).all()
+    assert (bars <= share * everything * (1 + 1e-12)).all()
+
+
 def test_other_stages_after_a_change_of_components() -> None:
     controller, _, _ = decided(Flux(), OPPOSITE, (1, 2))
     controller.rearranged(("both",), (False,), (1,))

@@ -38,7 +38,7 @@ from headgate.planners.plan import Limits, Move, Moves
 from headgate.routing.assignment import Assignment
 from headgate.routing.groups import GROUPS
 from headgate.stats.loads import Interval, OperatorLoad, Tally
-from headgate.stats.measures import Balance, capacities, delta
+from headgate.stats.measures import Balance, delta
 from headgate.stats.snapshot import Snapshot
 
 MOVES_SHOWN = 50
@@ -213,12 +213,14 @@ class Controller:
         if share is None or not any(self.combines):
             return None, []
         everything = tally.snapshot(assignment, names=self.names)
-        mean = everything.total_cost / max(int(assignment.open_slots.sum()), 1)
+        means, bars = self.stages.hot_bars(everything, assignment, share, self.policy.limits.theta_max)
+        of_what = "a slot's share" if self.stages.single else "a slot's share of its stage"
         wanted, entries = [], []
         for number, combines in enumerate(self.combines):
             held = np.asarray(now[number], dtype=np.int64) if number < len(now) else np.empty(0, dtype=np.int64)
-            hot = hot_keys(everything, assignment, share, operator=number) if combines else held[:0]
-            warm = hot_keys(everything, assignment, share * UNSPLIT, operator=number) if combines else held[:0]
+            mean, bar = means[number], bars[number]
+            hot = hot_keys(everything, number, bar) if combines else held[:0]
+            warm = hot_keys(everything, number, bar * UNSPLIT) if combines else held[:0]
             keep = frozen_i64(np.union1d(hot, np.intersect1d(held, warm)))
             wanted.append(keep)
             mine = np.flatnonzero(everything.operator == number)
@@ -226,23 +228,22 @@ class Controller:
                 row = mine[everything.hash[mine] == key]
                 cost = float(everything.cost[row].sum()) / mean if mean else 0.0
                 label = everything.label(int(row[0])) if len(row) else f"{int(key) & (2**64 - 1):016x}"
-                bar = share if key in keep else share * UNSPLIT
+                level = bar / mean if mean else share
                 text = (
-                    f"costs {cost:.2f} of a slot's share, more than {bar:.2f}: spread over all slots"
+                    f"costs {cost:.2f} of {of_what}, more than {level:.2f}: spread over all slots"
                     if key in keep
-                    else f"costs {cost:.2f} of a slot's share, no more than {bar:.2f}: back in one slot"
+                    else f"costs {cost:.2f} of {of_what}, no more than {level * UNSPLIT:.2f}: back in one slot"
                 )
                 entries.append(Entry(tally.batch, "split", text, self.names[number], label))
         return (tuple(wanted), entries) if entries else (None, [])
 
 
-def hot_keys(snapshot: Snapshot, assignment: Assignment, share: float, *, operator: int = 0) -> I64:
-    """The hashes, ascending, of an operator's listed keys that cost more than ``share`` of an open slot's mean load.
+def hot_keys(snapshot: Snapshot, operator: int, bar: float) -> I64:
+    """The hashes, ascending, of an operator's listed keys that cost more than ``bar`` (see ``Stages.hot_bars``).
 
     These are the keys that W-Choices spreads over all slots.
     """
-    mean = snapshot.total_cost / float(capacities(snapshot, assignment.slots)[assignment.open_slots].sum())
-    hot = (snapshot.operator == operator) & (snapshot.cost > share * mean)
+    hot = (snapshot.operator == operator) & (snapshot.cost > bar)
     return frozen_i64(np.sort(snapshot.hash[hot]))
 
 

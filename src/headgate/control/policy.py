@@ -77,8 +77,8 @@ class Policy:
     ``smoothing``     what the last interval counts in the running mean of costs; 1 takes it alone
     ``shift``         the relative change beyond which a cost is not smoothed
     ``level_groups``  whether key groups move too where moving single keys is not enough (see ``control.levelling``)
-    ``split_share``   keys of operators that combine are split above this share of a slot's mean load; None: never. The
-                      default is that of W-Choices
+    ``split_share``   keys of operators that combine are split above this share of a slot's mean load in their stage
+                      (see ``Stages.hot_bars``); None: never. The default is that of W-Choices
     """
 
     limits: Limits = field(default_factory=Limits)

@@ -11,9 +11,7 @@ Deviations      none
 Backfires       planners that collocate, and caps on what a slot may use, look at all operators at once: there the load
                 is summed up as in the papers
 
-Of a batch with several stages the mean is the sum of their means, the highest load the sum of their highest loads,
-which is what the batch waits for, and the distance from the mean the sum of their distances. With one stage these are
-the plain measures.
+How level a batch of several stages is, ``stats.in_turn`` says.
 """
 
 from __future__ import annotations
@@ -23,9 +21,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headgate.arrays import I32, I64
+from headgate.arrays import F64, I32, I64
 from headgate.routing.assignment import Assignment, Pins
-from headgate.stats.measures import Balance, capacities, collocation_factor, groups_of, measure, measure_apart
+from headgate.stats.measures import Balance, capacities, collocation_factor, groups_of, in_turn, measure, measure_apart
 from headgate.stats.snapshot import Snapshot
 
 
@@ -71,24 +69,27 @@ class Stages:
             best += max(balance.mean, float(hottest) / strongest)
         return best
 
+    def hot_bars(
+        self, snapshot: Snapshot, assignment: Assignment, share: float, theta_max: float
+    ) -> tuple[F64, F64]:
+        """For each operator the mean load of an open slot in its stage, and the cost above which one of its keys is hot.
+
+        That is ``share`` of the mean of its stage. Where a stage is so short that a key of that cost could not carry
+        the batch beyond ``theta_max`` it takes more: no more than ``share`` of what a slot has to do in all stages.
+        """
+        means, bars = np.zeros(len(self.numbers)), np.zeros(len(self.numbers))
+        parts = self.measures(snapshot, assignment)
+        least = min(share, theta_max) * sum(part.mean for part in parts)
+        for members, part in zip(self.operators(), parts, strict=True):
+            means[members] = part.mean
+            bars[members] = max(share * part.mean, least)
+        return means, bars
+
     def measure(self, snapshot: Snapshot, assignment: Assignment) -> Balance:
         """How level a batch is: what its stages are, one after another."""
         if self.single:
             return measure(snapshot, assignment)
-        parts = self.measures(snapshot, assignment)
-        mean = sum(part.mean for part in parts)
-        if mean == 0:
-            return measure(snapshot, assignment)
-        distance = sum(part.load_distance for part in parts)
-        return Balance(
-            loads=np.sum([part.loads for part in parts], axis=0),
-            mean=mean,
-            theta_max=distance / mean,
-            max_over_mean=sum(part.max_over_mean * part.mean for part in parts) / mean,
-            load_distance=distance,
-            rsd=sum(part.rsd * part.mean for part in parts) / mean,
-            collocation=collocation_factor(snapshot, assignment),
-        )
+        return in_turn(self.measures(snapshot, assignment), collocation_factor(snapshot, assignment))
 
     def each(self, snapshot: Snapshot, assignment: Assignment) -> Iterator[Stage]:
         """Every stage by itself, numbering its operators from 0. Traffic, which is between stages, is left out."""

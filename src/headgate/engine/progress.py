@@ -7,13 +7,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.control import Entry
 from headgate.engine.migrating import Migrations
 from headgate.engine.orders import Orders, Report, RouteReport, SlotReport
 from headgate.engine.program import Program
-from headgate.routing import SHARED
+from headgate.routing import SHARED, Assignment
 from headgate.state import BatchPlan, Manifest
+from headgate.stats import Balance, balance_of, in_turn
 
 END_OF_INPUT = 253_402_300_799_999_999
 """The watermark once a static source has been read: the last instant of the year 9999, the latest a datetime can be."""
@@ -36,15 +38,16 @@ def progress_of(
     """The progress of a batch, from what was decided, committed and reported. ``phases`` are the driver's own times,
     ``verdicts`` what the cost models last found."""
     slots = plan.assignment.slots
-    seconds, rows = np.zeros(slots), np.zeros(slots, dtype=np.int64)
+    stages = max(program.depth, 1)
+    seconds, rows = np.zeros((stages, slots)), np.zeros((stages, slots), dtype=np.int64)
     routed = [report for report in reports if isinstance(report, RouteReport)]
     slotted = [report for report in reports if isinstance(report, SlotReport)]
     for report in slotted:
         if report.slot != SHARED:
-            seconds[report.slot] += sum(report.seconds.values())
-            rows[report.slot] += report.tuples
-    mean = float(seconds.mean()) if len(seconds) else 0.0
-    row_mean = float(rows.mean()) if len(rows) else 0.0
+            stage = program.steps[report.operator].depth - 1
+            seconds[stage, report.slot] += sum(report.seconds.values())
+            rows[stage, report.slot] += report.tuples
+    level, row_level = _level(seconds, plan.assignment), _level(rows, plan.assignment)
     moving = [orders.relocation(number) for number in range(len(program.steps))]
     moved_keys = sum(int(np.count_nonzero(keys.source != keys.target)) for keys in moving)
     moved_groups = int(np.count_nonzero(orders.before.groups != plan.assignment.groups))
@@ -57,11 +60,12 @@ def progress_of(
         "seconds": {name: round(value, 6) for name, value in phases.items()},
         "route_seconds": sum(report.seconds for report in routed),
         "slots": slots,
-        "slot_seconds": [round(float(value), 6) for value in seconds],
-        "slot_rows": rows.tolist(),
-        "skew": float(seconds.max() / mean) if mean > 0 else 1.0,
-        "row_skew": float(rows.max() / row_mean) if row_mean > 0 else 1.0,
-        "theta_max": float(np.abs(seconds / mean - 1).max()) if mean > 0 else 0.0,
+        "slot_seconds": [round(float(value), 6) for value in seconds.sum(axis=0)],
+        "stage_seconds": [[round(float(value), 6) for value in stage] for stage in seconds],
+        "slot_rows": rows.sum(axis=0).tolist(),
+        "skew": level.max_over_mean,
+        "row_skew": row_level.max_over_mean,
+        "theta_max": level.theta_max,
         "state_rows": sum(int(count.rows.sum()) for count in manifest.counts),
         "state_bytes": sum(int(count.bytes.sum()) for count in manifest.counts),
         "moves": moved_keys + moved_groups,
@@ -86,6 +90,12 @@ def progress_of(
         "watermark": _instant(plan.watermark),
         "watermark_micros": None if plan.watermark == END_OF_INPUT else plan.watermark,
     }
+
+
+def _level(loads: NDArray[Any], assignment: Assignment) -> Balance:
+    """How level slots are, from a row of loads for each stage."""
+    every = np.ones(assignment.slots)
+    return in_turn([balance_of(stage, every, assignment.open_slots) for stage in loads])
 
 
 def rates_of(recent: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:

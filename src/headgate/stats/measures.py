@@ -17,7 +17,7 @@ measure             formula                                          paper
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +62,28 @@ def balance_of(cost: F64, capacity: F64, is_open: Bool, collocation: float | Non
         max_over_mean=float(judged.max()) / mean,
         load_distance=distance,
         rsd=100 * spread,
+        collocation=collocation,
+    )
+
+
+def in_turn(parts: Sequence[Balance], collocation: float | None = None) -> Balance:
+    """The measures of stages that run one after another, from those of each stage.
+
+    The mean is the sum of their means, the highest load the sum of their highest loads, which is what a batch waits
+    for, and the distance from the mean the sum of their distances. Of a single stage these are its own measures.
+    """
+    mean = sum(part.mean for part in parts)
+    loads: F64 = np.sum([part.loads for part in parts], axis=0)
+    if mean == 0:
+        return Balance(loads, 0.0, 0.0, 1.0, 0.0, 0.0, collocation)
+    distance = sum(part.load_distance for part in parts)
+    return Balance(
+        loads=loads,
+        mean=mean,
+        theta_max=distance / mean,
+        max_over_mean=sum(part.max_over_mean * part.mean for part in parts) / mean,
+        load_distance=distance,
+        rsd=sum(part.rsd * part.mean for part in parts) / mean,
         collocation=collocation,
     )
 
