@@ -69,9 +69,7 @@ class Stages:
             best += max(balance.mean, float(hottest) / strongest)
         return best
 
-    def hot_bars(
-        self, snapshot: Snapshot, assignment: Assignment, share: float, theta_max: float
-    ) -> tuple[F64, F64]:
+    def hot_bars(self, snapshot: Snapshot, assignment: Assignment, share: float, theta_max: float) -> tuple[F64, F64]:
         """For each operator the mean load of an open slot in its stage, and the cost above which one of its keys is hot.
 
         That is ``share`` of the mean of its stage. Where a stage is so short that a key of that cost could not carry
