@@ -70,7 +70,7 @@ class Stages:
         return best
 
     def hot_bars(self, snapshot: Snapshot, assignment: Assignment, share: float, theta_max: float) -> tuple[F64, F64]:
-        """For each operator the mean load of an open slot in its stage, and the cost above which one of its keys is hot.
+        """For each operator the mean load of an open slot in its stage, and the cost above which a key of it is hot.
 
         That is ``share`` of the mean of its stage. Where a stage is so short that a key of that cost could not carry
         the batch beyond ``theta_max`` it takes more: no more than ``share`` of what a slot has to do in all stages.
