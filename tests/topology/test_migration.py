@@ -130,7 +130,7 @@ PARTS = Moving(state_bytes=1e9, byte_seconds=1e-8, state_rows=2e7, merge_seconds
         pytest.param(
             SPLIT, replace(PARTS, fetch_seconds=1e-8), Bounds(max_completion_seconds=60), True, Migration.INSTANT,
             "instant: a consolidate downstream merges the parts of a key; 6 s of CPU and a pause of 0 s, against "
-            "disruptive 10 s of CPU and a pause of 10 s, smooth 0 s of CPU and a pause of 0 s, by reference 10 s of "
+            "disruptive 20 s of CPU and a pause of 20 s, smooth 0 s of CPU and a pause of 0 s, by reference 10 s of "
             "CPU and a pause of 0 s; not smooth: its 600 s until it is over are beyond 60 s",
             id="instant where state has to be fetched",
         ),

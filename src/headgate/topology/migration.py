@@ -173,7 +173,8 @@ def price(migration: Migration, component: Component, moving: Moving) -> Price:
     """What a move would cost.
 
     Instant: the parts left behind are sent and merged once more (MK K1 of 5.1.1), at a later time and in no row's way;
-    they are gone when the longest window that has them ends. Disruptive: rows wait while the state is moved. Smooth:
+    they are gone when the longest window that has them ends. Disruptive: rows wait while the state is moved, which the
+    new owner has to read too. Smooth:
     rows that are in windows of both the old and the new instance are computed twice, for as long as the longest window
     exceeds its hop. By reference: the new owner reads what the old one had at hand.
     """
@@ -182,7 +183,7 @@ def price(migration: Migration, component: Component, moving: Moving) -> Price:
         left = moving.state_rows * moving.merge_seconds
         return Price(migration, left, 0.0, window if component.stateful else 0.0)
     if migration is Migration.DISRUPTIVE:
-        copying = moving.state_bytes * moving.byte_seconds
+        copying = moving.state_bytes * (moving.byte_seconds + moving.fetch_seconds)
         return Price(migration, copying, copying, copying)
     if migration is Migration.REFERENCE:
         return Price(migration, moving.state_bytes * moving.fetch_seconds, 0.0, 0.0)
