@@ -375,6 +375,34 @@ def _eager() -> Program:
 
 RIGID = "rigid: windows needs all of a key in one place"
 OPERATOR = "its rows come from another operator, and may be of any time"
+ONE_TASK = "the old slot could not hand results on within its component"
+TWICE = "what comes late goes on to another consolidate, and both slots would send it"
+BUFFERED = "what it has buffered lies in the store, and is not sent again"
+
+
+def _windows_of_windows() -> Program:
+    """Windows of what other windows emit, in a component of their own."""
+    whole = _whole(20, 10)
+    first = whole.steps[0]
+    schema = first.operator.output_schema
+    again = WindowedAggregation(
+        "again", schema, ("k",), {"windows": hg.count()}, with_helpers(_slicing(40, 40)), "window_start"
+    )
+    steps = (replace(first, branches=(ToOperator(1),)), Step(again, 2, (ToOutput("out"),), combine_early=True))
+    return replace(whole, steps=steps, outputs={"out": again.output_schema})
+
+
+def _three_parts() -> Program:
+    """A consolidate whose windows are the slices of another one."""
+    compute = Compute("compute", SCHEMA, ("k",), AGGREGATES, _slicing(5, 5), "at")
+    ten = Consolidate("ten", SCHEMA, ("k",), AGGREGATES, _slicing(10, 10, 5), "at", partial=True)
+    long = Consolidate("long", SCHEMA, ("k",), AGGREGATES, _slicing(40, 20, 10), "at")
+    steps = (
+        Step(compute, 1, (ToOperator(1),), combine_early=True),
+        Step(ten, 2, (ToOperator(2),), combine_early=True),
+        Step(long, 3, (ToOutput("out"),), combine_early=True),
+    )
+    return replace(_halves(20, 10, split=True), steps=steps, outputs={"out": long.output_schema})
 
 
 @pytest.mark.parametrize(
@@ -386,13 +414,25 @@ OPERATOR = "its rows come from another operator, and may be of any time"
             id="flexible, stateful, and its partials go elsewhere too",
         ),
         pytest.param(
-            _halves(20, 10, split=True), 1, "copy manifest",
-            {"instant": "what it has buffered lies in the store, and is not sent again", "smooth": OPERATOR},
+            _halves(20, 10, split=True), 1, "copy smooth manifest", {"instant": BUFFERED},
             id="rigid, stateless: a consolidate, whose buffer is in our store",
         ),
         pytest.param(
-            _halves(20, 10, split=False), 0, "copy manifest", {"instant": RIGID, "smooth": OPERATOR},
+            _three_parts(), 1, "copy manifest", {"instant": BUFFERED, "smooth": TWICE},
+            id="rigid, stateless: a consolidate for another one",
+        ),
+        pytest.param(
+            _three_parts(), 2, "copy smooth manifest", {"instant": BUFFERED},
+            id="rigid, stateless: a consolidate of another one",
+        ),
+        pytest.param(
+            _halves(20, 10, split=False), 0, "copy manifest", {"instant": RIGID, "smooth": ONE_TASK},
             id="rigid, stateful: a compute with its consolidate",
+        ),
+        pytest.param(
+            _windows_of_windows(), 1, "copy manifest",
+            {"instant": "rigid: again needs all of a key in one place", "smooth": OPERATOR},
+            id="rigid, stateful, windowed, behind another operator",
         ),
         pytest.param(_whole(20, 10), 0, "copy smooth manifest", {"instant": RIGID}, id="rigid, stateful, windowed"),
         pytest.param(
@@ -466,22 +506,7 @@ def test_a_batch_that_runs_again_moves_its_groups_in_the_way_that_was_planned(en
 
 
 def test_consolidates_of_consolidates(engine: Any, tmp_path: Path) -> None:
-    compute = Compute("compute", SCHEMA, ("k",), AGGREGATES, _slicing(5, 5), "at")
-    ten = Consolidate("ten", SCHEMA, ("k",), AGGREGATES, _slicing(10, 10, 5), "at", partial=True)
-    long = Consolidate("long", SCHEMA, ("k",), AGGREGATES, _slicing(40, 20, 10), "at")
-    program = Program(
-        name="chain",
-        inputs=(Input("in", SCHEMA, (ToOperator(0),)),),
-        steps=(
-            Step(compute, 1, (ToOperator(1),), combine_early=True),
-            Step(ten, 2, (ToOperator(2),), combine_early=True),
-            Step(long, 3, (ToOutput("out"),), combine_early=True),
-        ),
-        outputs={"out": long.output_schema},
-        groups=8,
-        event_time="at",
-    )
-    chain = engine.Bench(tmp_path / "chain", program)
+    chain = engine.Bench(tmp_path / "chain", _three_parts())
     plain = engine.Bench(tmp_path / "plain", _whole(40, 20))
     for number in range(30):
         rows = _rows([(KEYS[number % 8], 0), (KEYS[number % 3], 1)], 3 * number)
@@ -545,8 +570,8 @@ def test_what_was_taken_apart_stays_apart_when_the_query_is_started_again(
     bench.batch(_rows(ALL, 6))
     assert bench.last.assignment.groups.tolist() == placed, "nothing moves"
     bench.batch(_rows(ALL, 9))
-    again = [entry["reason"] for entry in _journal(bench, "fused") if "still" in entry["reason"]]
-    assert again == ["still taken apart, as it was before the query was started again"]
+    again = [entry["reason"] for entry in _journal(bench, "fused") if "again" in entry["reason"]]
+    assert again == ["taken apart, as was decided before the query was started again"]
     _by_hand(bench, Program.put_together)
     bench.batch(_rows(ALL, 12))
     bench.restart()
@@ -676,6 +701,9 @@ def test_halves_are_put_together_when_nothing_is_handed_over_any_more(engine: An
     bench.batch(_rows(ALL, 3))
     assert bench.driver.program.depth == 2, "it waits"
     for at in (12, 30, 60, 61, 62):
+        bench.batch(_rows(ALL, at))
+    assert bench.driver.program.depth == 2, "now the consolidate is handed over"
+    for at in (90, 120, 121):
         bench.batch(_rows(ALL, at))
     assert bench.driver.program.depth == 1
     groups = bench.last.assignment.groups

@@ -174,7 +174,7 @@ def test_windows_that_were_computed_one_by_one_still_are_when_the_query_is_start
     assert bench.driver.per_window == frozenset({0})
     bench.batch(_rows([("ann", 2, 0)], 0))
     told = [entry["reason"] for entry in bench.driver.checkpoint.journal()]
-    assert told == ["still computed per window, as it was before the query was started again"]
+    assert told == ["computed per window, as was decided before the query was started again"]
     bench.program, bench.identity = _program(20, every=10), "shared now"
     bench.restart()
     assert bench.driver.per_window == frozenset(), "a job that says how wins"

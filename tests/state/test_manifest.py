@@ -38,7 +38,7 @@ MANIFEST = Manifest(
 )
 PLAN = BatchPlan(
     13, ASSIGNMENT, None, 7, (np.array([5]),), "copy", (Handover(0, 3, 1, 99),), (0, 0), (1,), ({"kind": "move"},),
-    wishes={"share 1": "auto"},
+    wishes={"share 1": "auto"}, coming=(0, 1),
 )  # fmt: skip
 
 
@@ -90,6 +90,7 @@ def test_a_plan_comes_back_exactly() -> None:
     assert again.handovers == (Handover(0, 3, 1, 99),)
     assert again.components == (0, 0)
     assert again.per_window == (1,)
+    assert again.coming == (0, 1)
 
 
 @pytest.mark.parametrize("kind", [Manifest, BatchPlan])

@@ -75,6 +75,39 @@ def test_what_closes(before: int, now: int, starts: list[int]) -> None:
     assert Slicing((Hop(20, 10),)).closing(array(10), 0, before, now).tolist() == starts
 
 
+# every 10, length 20       0         10        20        30        40
+# windows                   |---------A---------|
+#                                     |---------B---------|
+#                                               |---------C---------|
+@pytest.mark.parametrize(
+    ("hops", "lateness", "time", "until"),
+    [
+        pytest.param([Hop(20, 10)], 0, 10, 20, id="A has begun before 10, B has not"),
+        pytest.param([Hop(20, 10)], 0, 11, 30, id="and B before 11"),
+        pytest.param([Hop(20, 10)], 5, 20, 35, id="late rows are waited for"),
+        pytest.param([Hop(5, 10)], 0, 8, 5, id="in a gap the last one is over already"),
+        pytest.param([Hop(20, 10), Hop(10, 10)], 0, 20, 30, id="the longest of those that have begun"),
+        pytest.param([Hop(20, 20), Hop(100, 10, helper=True)], 0, 20, 20, id="helpers are nobody's windows"),
+        pytest.param([Hop(30, 20)], 0, -5, 10, id="before 1970"),
+    ],
+)
+def test_when_all_windows_that_began_before_a_time_are_over(
+    hops: list[Hop], lateness: int, time: int, until: int
+) -> None:
+    assert Slicing(tuple(hops), lateness).begun_until(time) == until
+
+
+@given(slicing=slicings, time=times)
+def test_no_window_that_has_begun_ends_later(slicing: Slicing, time: int) -> None:
+    starts = [
+        (start, start + hop.length)
+        for hop in slicing.hops
+        for start in range(time - 60, time)
+        if (start - hop.offset) % hop.every == 0
+    ]
+    assert slicing.begun_until(time) == max(end for _, end in starts) + slicing.lateness
+
+
 # lateness 5                0         10        20   25   30   35
 # windows over slice 10     |---------A---------|....|
 #                                     |---------B---------|....|

@@ -131,6 +131,7 @@ class Driver:
     per_window: frozenset[int] = field(init=False)
     _told: list[Entry] = field(default_factory=list)
     _put_off: list[Change] = field(default_factory=list)
+    _coming: tuple[int, ...] = ()
     _arrangements: dict[tuple[int, ...], tuple[Program, bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -226,11 +227,14 @@ class Driver:
         if written is not None:
             if written.decisions:  # the crash may have come between the two
                 self.checkpoint.append_journal(number, written.decisions)
+            if not self._coming and (written.components or self._job.components) != self.program.components:
+                self._come(self.program.components)  # the batch runs with those that it was planned for
             return written
         last = self.last
-        rearranged = self._rearranged(number)
+        ahead, rearranged = self._rearranged(number)
+        hurried = ahead is None and bool(self._rearranging)
         components = self.program.components
-        assignment, entries = self._put_together(number)
+        assignment, entries = self._put_together(ahead, number)
         if rearranged and assignment is self.assignment:
             assignment = replace(assignment, version=assignment.version + 1)  # plans for other components are stale
         told, self._told = self._told, []
@@ -261,9 +265,9 @@ class Driver:
                 shared = self.together.by_operator(verdict.split)
             self.controller.applied(verdict)
             entries += verdict.entries
-        assignment = self._levelled(assignment)  # changes may have been wished for before components changed
+        assignment = self.program.levelled(assignment)  # changes may have been wished for before components changed
         assignment, handovers, ways, told = self.migrations.planned(
-            number, self.assignment, assignment, last, self.options.migration
+            number, self.assignment, assignment, last, self.options.migration, hurried=hurried
         )
         entries += told
         now = int(self.clock() * 1e6)
@@ -279,7 +283,8 @@ class Driver:
             ways=ways,
             handovers=handovers,
             per_window=tuple(sorted(self.per_window)),
-            components=() if components == self._job.components else components,
+            components=components,
+            coming=self._coming,
             wishes=self._job.wishes,
             decisions=tuple(entry.at(number).to_json() for entry in entries),
         )
@@ -316,20 +321,21 @@ class Driver:
         wishes, names = self._job.wishes, [step.operator.name for step in self._job.steps]
         program = self._job
         again: list[tuple[Kind, str, str]] = []
-        for pair in program.pairs if before.components else ():
+        components = before.coming or before.components
+        for pair in program.pairs if components else ():
             wish = f"split {pair.compute} {pair.consolidate}"
-            apart = before.components[pair.compute] != before.components[pair.consolidate]
+            apart = components[pair.compute] != components[pair.consolidate]
             if before.wishes.get(wish) != wishes[wish] or apart == program.apart(pair):
                 continue
             program = program.arranged(program.taken_apart(pair) if apart else program.put_together(pair))
-            again.append(("fused", names[pair.consolidate], f"still {'taken apart' if apart else 'put together'}"))
+            again.append(("fused", names[pair.consolidate], "taken apart" if apart else "put together"))
         self._arrange(program.components)
         for number, step in enumerate(program.steps):
             same = before.wishes.get(f"share {number}") == "auto"
             if step.decides_sharing and same and number in before.per_window:
                 self.per_window |= {number}
-                again.append(("shared", names[number], "still computed per window"))
-        reason = "as it was before the query was started again"
+                again.append(("shared", names[number], "computed per window"))
+        reason = "as was decided before the query was started again"
         self._told += [Entry(0, kind, f"{what}, {reason}", name) for kind, name, what in again]
 
     def _keep_apart_what_is_handed_over(self) -> None:
@@ -344,46 +350,67 @@ class Driver:
         for member in (member for members in fused for member in members):
             apart[member] = len(apart) + member
         self._arrange(self.program.arranged(apart).components)
-        self.arrange(lambda _: (wanted, Entry(0, "fused", "nothing is handed over any more: fused as the job says")))
+        self._come(wanted)
+
+    def _come(self, components: tuple[int, ...]) -> None:
+        """Go on with these components once two slots no longer have a part of the same key groups."""
+        self._coming = components
+        entry = Entry(0, "fused", "nothing is handed over any more: components are as was decided")
+        self.arrange(lambda _: (components, entry))
 
     def arrange(self, change: Rearrange) -> None:
         """Other components from the next boundary on."""
         with self._lock:
             self._rearranging.append(change)
 
-    def _rearranged(self, number: int) -> list[Entry]:
-        """Go on with the components that somebody, or the cost model, wants."""
+    def _rearranged(self, number: int) -> tuple[Assignment | None, list[Entry]]:
+        """Go on with the components that somebody, or the cost model, wants, and say so.
+
+        What moves smoothly cannot be put into one task at once, for its old slot still has windows to finish: enorm's
+        smooth combine. Its key groups then go ahead to where they will be, by the assignment that is given, and the
+        change is made when nothing is handed over any more; what has come apart again by then moves otherwise.
+        """
         if self._handed_over:
-            return []  # two slots have a part of some key groups: first they finish
+            return None, []  # two slots have a part of some key groups: first they finish
         with self._lock:
             changes, self._rearranging = self._rearranging, []
-        entries = []
+        led, self._coming = bool(self._coming), ()
+        wanted, entries = self.program, []
         for change in changes:
             try:
-                components, entry = change(self.program)
-                self._arrange(components)
+                components, entry = change(wanted)
+                if entry.kind == "fused" and components == wanted.components:
+                    continue  # somebody else wanted the same
+                wanted = self._job.arranged(components)
             except JobError as error:  # another change came first
                 entry = Entry(number, "refused", f"components stay as they are: {error}")
             entries.append(replace(entry, batch=number))
-        return entries
+        ahead = None if led or wanted is self.program else self._ahead(wanted)
+        if ahead is None:
+            self._arrange(wanted.components)
+            return None, entries
+        self._come(wanted.components)
+        text = "what lies apart goes ahead, smoothly: components change when the windows that have begun are over"
+        return ahead, [*entries, Entry(number, "fused", text)]
 
-    def _put_together(self, number: int) -> tuple[Assignment, list[Entry]]:
-        """The assignment so far, with the operators of each component in the same slots: they were not before if the
-        job was fused otherwise when it last ran."""
+    def _ahead(self, wanted: Program) -> Assignment | None:
+        """Where key groups go before the job has these components; None where there is no need to."""
         before = self.assignment
-        after = self._levelled(before)
+        after = wanted.levelled(before)
+        if self.program.levelled(after) is not after:
+            return None  # some would have to leave the operators that they are with
+        return after if self.migrations.leads(before, after, self.last, self.options.migration) else None
+
+    def _put_together(self, ahead: Assignment | None, number: int) -> tuple[Assignment, list[Entry]]:
+        """The assignment so far, or what goes ahead of a change, with the operators of each component in the same
+        slots: they were not before if the job was fused otherwise when it last ran."""
+        before = self.assignment if ahead is None else ahead
+        after = self.program.levelled(before)
         if after is before:
             return before, []
         count = int(np.count_nonzero(after.groups != before.groups))
         text = f"operators that are fused now are put together: {count} key groups move"
         return after, [Entry(number, "fused", text)]
-
-    def _levelled(self, assignment: Assignment) -> Assignment:
-        """The assignment with all operators of a component in the same slots: itself where they are."""
-        if not self.program.steps:
-            return assignment
-        pinnable = [self.program.pinnable(members[0]) for members in self.together.components]
-        return self.together.levelled(assignment, pinnable)
 
     def _shared_before(self) -> tuple[I64, ...]:
         if self.last is not None:

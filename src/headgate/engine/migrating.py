@@ -8,9 +8,9 @@
 
 What is allowed and what it costs says ``headgate.topology``; the engine adds what it cannot do. ``manifest`` is for
 all, and takes the place of the papers' disruptive migration wherever state lies in a store that every slot reads.
-``smooth`` is for windows that are fed by inputs and alone in their component: the time from which the new slot is in
-charge must lie beyond all rows so far, and the old one cannot hand results on within a task. ``copy`` is taken only
-where it is asked for, to compare with.
+``smooth`` is for windows that are alone in their component, for the old slot cannot hand results on within a task, and
+of which it is known which have had no rows so far: those are the new slot's. Inputs tell by their event times; a
+consolidate gets nothing that ends after the watermark. ``copy`` is taken only where it is asked for, to compare with.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headgate.engine.orders import Report, SlotReport, nothing
 from headgate.engine.program import Program, ToOperator, leaves
 from headgate.engine.running import component_in, layout_of
 from headgate.engine.splitting import SEND_SECONDS
-from headgate.operators import KeyedOperator, WindowedAggregation
+from headgate.operators import Consolidate, KeyedOperator, WindowedAggregation
 from headgate.routing import Assignment, Handover, Places
 from headgate.state import BatchPlan, Manifest, Migration, Way, astray
 from headgate.topology import Allowed, Bounds, Component, Layout, Moving, Pick, allowed, cheapest, taken
@@ -62,16 +62,20 @@ SOON = Bounds(max_completion_seconds=60.0)
 """What "auto" takes is over within a minute: planners level the load of now, not that of the end of a long window."""
 
 
-def ways_of(program: Program, layout: Layout, component: Component) -> tuple[Allowed, ...]:
-    """The row of the table for a component, less what the engine cannot do."""
+def ways_of(program: Program, layout: Layout, component: Component, *, hurried: bool = False) -> tuple[Allowed, ...]:
+    """The row of the table for a component, less what the engine cannot do; ``hurried``: see ``Migrations.planned``."""
     mates = {number for number, step in enumerate(program.steps) if step.operator.name in component}
     cannot: dict[MoveKind, str] = {}
-    if mates & _fed(program):
+    if any(not isinstance(program.steps[mate].operator, Consolidate) for mate in mates & _fed(program)):
         cannot[MoveKind.SMOOTH] = "its rows come from another operator, and may be of any time"
     elif len(mates) > 1:
         cannot[MoveKind.SMOOTH] = "the old slot could not hand results on within its component"
     elif any(_lasting(program.steps[mate].operator) for mate in mates):
         cannot[MoveKind.SMOOTH] = "its rows last, and reach into windows that have not begun"
+    elif any(_passing_on(program.steps[mate].operator) for mate in mates):
+        cannot[MoveKind.SMOOTH] = "what comes late goes on to another consolidate, and both slots would send it"
+    elif hurried:
+        cannot[MoveKind.SMOOTH] = "components are about to change, and would have to wait for its end"
     ways = allowed(layout, component)
     if not component.stateful:
         # The paper's consolidates have no state, for what they buffer is sent again. Ours have it in the store.
@@ -93,6 +97,11 @@ def _lasting(operator: KeyedOperator) -> bool:
     return (
         isinstance(operator, WindowedAggregation) and operator.until is not None and operator.spans is not Spans.START
     )
+
+
+def _passing_on(operator: KeyedOperator) -> bool:
+    """Whether what comes for windows that are over goes on to another operator."""
+    return isinstance(operator, Consolidate) and operator.partial
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +159,15 @@ class Migrations:
         watermark = last.watermark
         if watermark is None:
             return last.handovers
-        return tuple(one for one in last.handovers if watermark < one.since + self._longest(one, last))
+        return tuple(one for one in last.handovers if watermark < self._finished(one, last))
 
-    def _longest(self, one: Handover, last: Manifest) -> int:
-        """For how long after the handover its old slot may have windows to finish. Those that were computed by
+    def _finished(self, one: Handover, last: Manifest) -> int:
+        """The watermark at which the old slot of a handover has no windows left to finish. Those that were computed by
         themselves may be from a run before, in which the job asked for it."""
         windows = self._windows(one.operator)
         alone = any(hop < SLICE for ref in last.layout.refs(one.operator, one.slot) for hop, _, _ in ref.run.pieces)
         slicing = windows.alone if alone or self.program.steps[one.operator].may_be_alone else windows.slicing
-        return slicing.longest + slicing.lateness
+        return slicing.begun_until(one.since)
 
     def _windows(self, operator: int) -> WindowedAggregation:
         windows = self.program.steps[operator].operator
@@ -172,8 +181,11 @@ class Migrations:
         after: Assignment,
         last: Manifest | None,
         wished: Migration,
+        *,
+        hurried: bool = False,
     ) -> tuple[Assignment, tuple[Handover, ...], dict[int, Way], list[Entry]]:
-        """How what moves at this boundary takes its state along; what is being handed over stays until that is done."""
+        """How what moves at this boundary takes its state along; what is being handed over stays until that is done.
+        ``hurried``: other components are waiting for the end of all handovers, so no more of them begin."""
         if last is None:
             return after, (), {}, []
         after, entries = self._held(batch, before, after, last.handovers)
@@ -183,13 +195,12 @@ class Migrations:
         for operator, (moving, old) in moves.items():
             assert layout is not None
             groups = {mate: moves[mate][0] for mate in self._mates(operator) if mate in moves}
-            picked = self.picked(layout, operator, wished, self._moving(groups, last))
+            picked = self.picked(layout, operator, wished, self._moving(groups, last), hurried=hurried)
             way = ways[operator] = WAYS[picked.migration]
             state = int(last.counts[operator].bytes[moving].sum())
             entries.append(self._entry(operator, picked, len(moving), state, batch))
-            if way == "smooth" and last.event_times:
-                since = self._closed(operator, last)
-                assert since is not None
+            since = self._unbegun(operator, last) if way == "smooth" else None
+            if since is not None:
                 handovers += [
                     Handover(operator, int(group), int(slot), since)
                     for group, slot in zip(moving, old, strict=True)
@@ -197,10 +208,25 @@ class Migrations:
                 ]
         return after, tuple(sorted(handovers)), ways, entries
 
-    def picked(self, layout: Layout, operator: int, wished: Migration, moving: Moving) -> Pick:
+    def leads(self, before: Assignment, after: Assignment, last: Manifest | None, wished: Migration) -> bool:
+        """Whether some of what differs between two assignments would move smoothly, as components are now."""
+        if last is None:
+            return False
+        layout = layout_of(self.program)
+        return any(
+            self.picked(layout, operator, wished, self._moving({operator: moving}, last)).migration is MoveKind.SMOOTH
+            for operator, moving, _ in _moves(self.program, before, after)
+        )
+
+    def picked(
+        self, layout: Layout, operator: int, wished: Migration, moving: Moving, *, hurried: bool = False
+    ) -> Pick:
         """The way in which key groups of an operator move where the query was started with this wish."""
         component = component_in(layout, self.program, operator)
-        ways = ways_of(self.program, layout, component)
+        ways = ways_of(self.program, layout, component, hurried=hurried)
+        if not component.stateful:
+            # Of the paper's consolidates nothing lasts. Of ours the windows do, in the store.
+            component = replace(component, window_micros=self._windows(operator).slicing.longest)
         if wished == "auto":
             return cheapest(ways, component, moving, SOON)
         wanted = next(kind for kind, way in WAYS.items() if way == wished)
@@ -277,6 +303,15 @@ class Migrations:
                 begun.append(Underway(operator, way, len(moving), state, plan.batch, plan.now, until=until))
         self.underway += begun
         return begun
+
+    def _unbegun(self, operator: int, last: Manifest) -> int | None:
+        """From when on windows of an operator had no rows in a manifest; None where none had any."""
+        windows = self._windows(operator)
+        if not isinstance(windows, Consolidate):
+            return self._closed(operator, last)
+        if last.watermark is None:
+            return None
+        return int(windows.slicing.slice_of(np.array([last.watermark - 1]))[0]) + windows.slicing.width
 
     def _closed(self, operator: int, last: Manifest) -> int | None:
         """The end of the last slice of an operator that had rows in a manifest; None where other operators feed it."""

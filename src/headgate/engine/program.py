@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from headgate.arrays import I64
 from headgate.errors import HeadgateError, JobError, UserFunctionError
 from headgate.operators import KeyedOperator, WindowedAggregation
-from headgate.routing import Together, key_hash
+from headgate.routing import Assignment, Together, key_hash
 
 Rule = Literal["fail", "drop", "side"]
 """What to do with rows that cannot be used: stop, drop and count, or count and send to the side output."""
@@ -275,6 +275,13 @@ class Program:
         for number, step in enumerate(self.steps):
             members.setdefault(-1 - number if step.component is None else step.component, []).append(number)
         return Together(tuple(sorted(tuple(numbers) for numbers in members.values())))
+
+    def levelled(self, assignment: Assignment) -> Assignment:
+        """The assignment with all operators of each component in the same slots: itself where they are."""
+        if not self.steps:
+            return assignment
+        together = self.together
+        return together.levelled(assignment, [self.pinnable(members[0]) for members in together.components])
 
     @property
     def component_names(self) -> list[str]:

@@ -476,11 +476,12 @@ class Query:
 
     def split(self, windows: str) -> None:
         """Run the compute of these windows (``aggregate(split=...)``) in a task of its own from the next batch on:
-        its key groups can then move without their state."""
+        its key groups can then move without their state. While key groups are being handed over smoothly it waits."""
         self._rearrange(windows, "taken apart by hand", Program.taken_apart)
 
     def combine(self, windows: str) -> None:
-        """Run the compute of these windows in the same task as its consolidate from the next batch on."""
+        """Run the compute of these windows in the same task as its consolidate from the next batch on; or,
+        where what lies apart moves smoothly, from when the windows that have begun are over."""
         self._rearrange(windows, "put together by hand", Program.put_together)
 
     def _rearrange(self, windows: str, text: str, way: Callable[[Program, Pair], tuple[int, ...]]) -> None:
@@ -505,9 +506,9 @@ class Query:
         enorm's Migrate.
 
         Its key groups go to where the first operator of the component is; no window is lost or doubled. A query that is
-        started again has the components of its job. While key
-        groups are being handed over smoothly it waits. Raises ``JobError`` for an operator that the job does not have,
-        and where the two cannot be one component (other key columns, say).
+        started again has the components of its job. While key groups are being handed over smoothly it waits. Raises
+        ``JobError`` for an operator that the job does not have, and where the two cannot be one component (other key
+        columns, say).
         """
         number, target = self._operator(operator), None if to is None else self._operator(to)
         if self._ended.is_set():

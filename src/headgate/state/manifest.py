@@ -139,8 +139,9 @@ class BatchPlan:
 
     ``now`` is the processing time of the batch and of every replay of it; ``decisions`` are entries for the journal.
     ``ways`` says how key groups of an operator move that do, ``handovers`` are those that two slots have a part of,
-    ``components`` the number of each operator's component where it is not that of the job, ``per_window`` the operators
-    whose windows are computed one by one, and ``wishes`` what the job wanted where either may be changed while it runs.
+    ``components`` the number of each operator's component, ``coming`` the ones that are to be once nothing is handed
+    over any more, ``per_window`` the operators whose windows are computed one by one, and ``wishes`` what the job
+    wanted where either may be changed while it runs.
     """
 
     batch: int
@@ -156,6 +157,7 @@ class BatchPlan:
     ways: Mapping[int, Way] = field(default_factory=dict)
     format: int = FORMAT
     wishes: Mapping[str, str] = field(default_factory=dict)
+    coming: tuple[int, ...] = ()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BatchPlan) and self.to_bytes() == other.to_bytes()
@@ -176,6 +178,7 @@ class BatchPlan:
                 "ways": {str(operator): way for operator, way in self.ways.items()},
                 "handovers": _listed(self.handovers),
                 "components": list(self.components),
+                "coming": list(self.coming),
                 "per_window": list(self.per_window),
                 "wishes": dict(self.wishes),
                 "decisions": [dict(decision) for decision in self.decisions],
@@ -199,6 +202,7 @@ class BatchPlan:
             ways={int(operator): way for operator, way in fields.get("ways", {}).items()},
             handovers=_handovers(fields),
             components=tuple(fields.get("components", ())),
+            coming=tuple(fields.get("coming", ())),
             per_window=tuple(fields.get("per_window", ())),
             wishes=fields.get("wishes", {}),
             decisions=tuple(fields["decisions"]),

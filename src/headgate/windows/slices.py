@@ -159,6 +159,16 @@ class Slicing:
             np.maximum(until, np.where(last >= ends, last + self.lateness, NEVER), out=until)
         return until
 
+    def begun_until(self, time: int) -> int:
+        """The watermark at which no window that starts before a time is left: the latest end of such a window, plus the
+        lateness. Helpers are left out."""
+        ends = [
+            (time - 1 - hop.offset) // hop.every * hop.every + hop.offset + hop.length
+            for hop in self.hops
+            if not hop.helper
+        ]
+        return max(ends) + self.lateness
+
     def spanned(self, slices: I64) -> tuple[I64, I64]:
         """The starts of the first and of the last window, helpers left out, that each slice is in."""
         hops = [hop for hop in self.hops if not hop.helper]
