@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
+import pyarrow as pa
 
 import headgate as hg
 from engine import millis, scratch, session
@@ -28,6 +30,7 @@ from enorm_runs import (
     COMPUTE,
     CORES,
     WINDOWS,
+    Run,
     check_windows,
     expected_windows,
     fresh,
@@ -38,107 +41,138 @@ from enorm_runs import (
 )
 from reporting import Claim, Report, Table, finish, panels, rises
 
-SPLIT_AT, MOVE_AT, COMBINE_AT, END_AT = 4, 7, 10, 13
-COMBINES = {"disruptive": "copy", "smooth, where possible": "smooth", "auto": "auto"}
+SPLIT_AT, MOVE_AT, COMBINE_AT = 4, 7, 12
+"""Batches. Between the last two the slices of the compute that had begun when it moved close, so that a smooth move of
+it is over when the halves are combined."""
+
+COMBINES = {"disruptive": "copy", "smooth": "smooth", "auto": "auto"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a split or a combine was, by the journal. ``event_seconds`` until nothing was left of it; ``joined``: the
+    batches until the halves ran as they should."""
+
+    ways: tuple[str, ...]
+    moved_bytes: float
+    pause_seconds: float
+    batches: int
+    event_seconds: float
+    joined: int
+    added_seconds: float
+
+    @classmethod
+    def of(cls, run: Run, batch: int) -> Change:
+        """The one that was asked for before this batch."""
+        begun = [one for one in run.journal if one.kind == "migration" and one.batch == batch]
+        over = [
+            one.details
+            for one in run.journal
+            if one.kind == "migrated" and one.batch - int(str(one.details["completion_batches"])) + 1 == batch
+        ]
+        assert len(over) == len(begun), "a migration is not over"
+        batches = max((int(str(one["completion_batches"])) for one in over), default=1)
+        progress, seconds = run.course.progress, run.course.seconds
+        last = progress[batch + batches - 1]["watermark_micros"]
+        done = [one.batch for one in run.journal if one.kind == "fused" and one.reason.endswith("by hand")]
+        return cls(
+            tuple(sorted({str(one.details["way"]) for one in begun})),
+            sum(float(str(one.details["state_bytes"])) for one in begun),
+            max((float(str(one["pause_seconds"])) for one in over), default=0.0),
+            batches,
+            (last - progress[batch]["watermark_micros"]) / 1e6,
+            min(one for one in done if one >= batch) - batch + 1,
+            float(seconds[batch] - median(seconds[batch + 1 : batch + 3])),
+        )
+
+
+def _stream(keys: int, rows: int, rng: np.random.Generator) -> list[pa.Table]:
+    """Two minutes of all keys, which are with the consolidate when halves are combined; then few rows: up to the split
+    and the move in minute 2, around the combine in minute 4, and on until the windows after the next have closed."""
+    tables = [once(keys, 0, 0.9, rng), once(keys, 1, 1.9, rng)]
+    tables += [some(keys, rows, 2 + 0.1 * at, 2.1 + 0.1 * at, rng) for at in range(MOVE_AT - 1)]
+    tables += [some(keys, rows, 4 + 0.1 * at, 4.1 + 0.1 * at, rng) for at in range(COMBINE_AT - MOVE_AT + 3)]
+    tables += [some(keys, rows, 5 + at, 5.5 + at, rng) for at in range(LENGTH)]
+    return tables + closing(keys, 2 * LENGTH + 1, rng)
 
 
 def figure11(quick: bool) -> Report:
     """Pause and completion of taking a component apart and of putting it together."""
-    sizes, rows = ((0.2,), 500) if quick else ((1.0, 5.0, 20.0), 20_000)
+    sizes, rows = ((0.2,), 500) if quick else ((1.0, 5.0, 20.0, 50.0), 20_000)
     rng = np.random.default_rng(11)
-    lines: list[tuple[object, ...]] = []
-    pause: dict[tuple[str, str, float], float] = {}
-    done: dict[tuple[str, str, float], int] = {}
-    smooth_ways: set[str] = set()
+    changes: dict[tuple[str, str, float], Change] = {}
     with scratch() as space, session(CORES, SLOTS) as spark:
         warm_up(spark, space, rng)
         for size in sizes:
-            keys = max(100, int(size * 1e6 / ROW_BYTES * PARTS))
-            # Two minutes of all keys: the first is with the consolidate when the second is with the compute.
-            tables = [once(keys, 0, 0.9, rng), once(keys, 1, 1.1, rng)]
-            count = END_AT - 2
-            tables += [some(keys, rows, 1.1 + 0.8 * n / count, 1.1 + 0.8 * (n + 1) / count, rng) for n in range(count)]
-            tables += [some(keys, rows, 2 + n, 2.5 + n, rng) for n in range(LENGTH)]
-            tables += closing(keys, 2 * LENGTH + 1, rng)
+            keys = max(100, int(size * 1e6 / ROW_BYTES * PARTS / 2))
+            tables = _stream(keys, rows, rng)
             folder, wanted = written(space / f"in-{size}", tables), expected_windows(tables, [LENGTH])
             for way, migration in COMBINES.items():
                 script: dict[int, Callable[[hg.Query], None]] = {
                     SPLIT_AT: lambda query: query.split(WINDOWS),
+                    MOVE_AT: moving(0, COMPUTE),
                     COMBINE_AT: lambda query: query.combine(WINDOWS),
                 }
-                if migration != "smooth":
-                    script[MOVE_AT] = moving(0, COMPUTE)
-                else:  # what is being handed over cannot move again, so the consolidate goes elsewhere instead
-                    script[MOVE_AT] = moving(0, WINDOWS)
                 sink = hg.sinks.memory()
                 job = simple_job(spark, folder, "combined", [LENGTH], sink, groups=GROUPS)
                 run = steered(job, spark, fresh(space, size, way), script, slots=SLOTS, migration=migration)
                 check_windows(sink.to_arrow(), wanted, f"split and combine, {way}")
                 for what, batch in (("split", SPLIT_AT), ("combine", COMBINE_AT)):
-                    begun = [one for one in run.journal if one.kind == "migration" and one.batch == batch]
-                    over = [
-                        one.details
-                        for one in run.journal
-                        if one.kind == "migrated" and one.batch - int(str(one.details["completion_batches"])) == batch
-                    ]
-                    assert len(over) == len(begun), "a migration is not over"
-                    waited = max((float(str(one["pause_seconds"])) for one in over), default=0.0)
-                    batches = max((int(str(one["completion_batches"])) for one in over), default=1)
-                    moved = sum(float(str(one.details["state_bytes"])) for one in begun)
-                    ways = sorted({str(one.details["way"]) for one in begun})
-                    pause[what, way, size], done[what, way, size] = waited, batches
-                    if what == "combine" and migration == "smooth":
-                        smooth_ways.update(ways)
-                    last = run.course.progress[batch + batches - 1]["watermark_micros"]
-                    seconds = (last - run.course.progress[batch]["watermark_micros"]) / 1e6
-                    after = median(run.course.seconds[batch + 1 : batch + 3])
-                    extra = float(run.course.seconds[batch] - after)
-                    name = f"{moved / 1e6:.1f} MB in {', '.join(ways)}" if ways else "nothing"
-                    lines.append((f"{size:g} MB", what, way, name, f"{waited * 1e3:.3f} ms", batches,
-                                  f"{seconds:.0f} s", millis(extra)))  # fmt: skip
-                    print(f"  {size} MB, {what}, {way}: {name}, pause {millis(waited)}", flush=True)
-    split = max(value for (what, _, _), value in pause.items() if what == "split")
-    copied = [pause["combine", "disruptive", size] for size in sizes]
-    smooth = max(pause["combine", "smooth, where possible", size] for size in sizes)
-    auto = max(pause["combine", "auto", size] for size in sizes)
-    picture, (panel,) = panels(1, f"A quarter of {GROUPS} key groups lies apart before the halves are combined.", 7)
+                    one = changes[what, way, size] = Change.of(run, batch)
+                    print(f"  {size} MB, {what}, {way}: {_moved(one)}, pause {millis(one.pause_seconds)}", flush=True)
+    splits = [one for (what, _, _), one in changes.items() if what == "split"]
+    combines = {way: [changes["combine", way, size] for size in sizes] for way in COMBINES}
+    longest = {way: max(one.pause_seconds for one in those) for way, those in combines.items()}
+    longest["split"] = max(one.pause_seconds for one in splits)
+    copied = [one.pause_seconds for one in combines["disruptive"]]
+    lasted = max(one.event_seconds for one in combines["smooth"]) / 60
+    picture, panel = panels(2, f"A quarter of {GROUPS} key groups lies apart before the halves are combined.")
     for (what, way), style in {("split", "auto"): "o:", **{("combine", way): "o-" for way in COMBINES}}.items():
-        panel.plot(sizes, [1e3 * pause[what, way, size] for size in sizes], style, label=f"{what}, {way}")
-    finish(panel, xlabel="state of a quarter of the key groups, about, MB", ylabel="pause, ms")
+        those = [changes[what, way, size] for size in sizes]
+        panel[0].plot(sizes, [1e3 * one.pause_seconds for one in those], style, label=f"{what}, {way}")
+        panel[1].plot(sizes, [one.event_seconds / 60 for one in those], style, label=f"{what}, {way}")
+    told = "state of a quarter of the key groups, about, MB"
+    finish(panel[0], xlabel=told, ylabel="pause, ms", title="latency")
+    finish(panel[1], xlabel=told, ylabel="minutes of event time until it is over", title="completion")
     return Report(
         name="enorm_fig11",
         title="enorm, figure 11: split and combine",
         setup=f"The simple job with windows of {LENGTH} minutes starts combined, is split, then a quarter of the key "
-        "groups of one half moves, and three batches later it is combined again, by which the key groups of the "
-        "consolidate go back to those of the compute. Size: the state of a quarter of the key groups in a minute. "
-        "The pause is the longest that a slot spent on moved state; “added” is the batch's time beyond the median of "
-        "the two that follow, which run in the same form. Completion is counted from the batch of the change on, in "
-        f"batches and in seconds of event time. Windows are equal to pyarrow's. local[{CORES}], {SLOTS} slots.",
+        "groups of the compute moves, and when that is over both are combined again, by which the key groups of the "
+        "consolidate go to where those of the compute are, in the middle of a window. Size: the state of a quarter of "
+        "the key groups. The pause is the longest that a slot spent on moved state; “added” is the batch's time beyond "
+        "the median of the two that follow. Completion is counted from the batch of the change on, until nothing is "
+        "left in an old slot, in batches and in event time; “in one task” until both halves run as one component "
+        f"again. Windows are equal to pyarrow's. local[{CORES}], {SLOTS} slots.",
         claims=[
             Claim("split can be done instantly: finished at once, with negligible latency",
-                  f"a pause of at most {split * 1e3:.3f} ms, over within "
-                  f"{max(done['split', way, s] for way in COMBINES for s in sizes)} batch(es)",
-                  split <= NEGLIGIBLE and all(done["split", way, s] == 1 for way in COMBINES for s in sizes)),
+                  f"a pause of at most {longest['split'] * 1e3:.3f} ms, over within "
+                  f"{max(one.batches for one in splits)} batch(es)",
+                  longest["split"] <= NEGLIGIBLE and all(one.batches == 1 for one in splits)),
             Claim("combine with disruptive migration incurs latency relative to the state",
                   ", ".join(f"{size:g} MB: {millis(one)}" for size, one in zip(sizes, copied, strict=True)),
                   copied[-1] > NEGLIGIBLE and (len(sizes) < 2 or rises(copied)),
                   "The state of the small version is copied within the pause that counts as none." if quick else SMALL),
             Claim("combine with smooth migration incurs no latency, but can take as long as the longest window",
-                  f"moved by {', '.join(sorted(smooth_ways))}: a pause of at most {smooth * 1e3:.3f} ms, over within "
-                  f"{max(done['combine', 'smooth, where possible', size] for size in sizes)} batch(es)",
-                  smooth <= NEGLIGIBLE and smooth_ways == {"smooth"},
-                  "What moves in a combine is the consolidate, to where the compute is. Its rows come from another "
-                  "operator and may be of any time, so smooth migration does not apply to it; headgate moves it by "
-                  "manifest instead, which pauses no longer and does not wait for windows either."),
+                  f"moved by {', '.join(sorted({way for one in combines['smooth'] for way in one.ways}))}: a pause of "
+                  f"at most {longest['smooth'] * 1e3:.3f} ms, over after {lasted:.1f} minutes of event time; windows "
+                  f"have {LENGTH}",
+                  longest["smooth"] <= NEGLIGIBLE and all(one.ways == ("smooth",) for one in combines["smooth"])
+                  and 0 < lasted <= LENGTH),
             Claim("headgate's own: combining by manifest needs neither to copy nor to wait for windows",
-                  f"a pause of at most {auto * 1e3:.3f} ms, over within "
-                  f"{max(done['combine', 'auto', size] for size in sizes)} batch(es)",
-                  auto <= NEGLIGIBLE and all(done["combine", "auto", size] == 1 for size in sizes)),
+                  f"a pause of at most {longest['auto'] * 1e3:.3f} ms, over within "
+                  f"{max(one.batches for one in combines['auto'])} batch(es)",
+                  longest["auto"] <= NEGLIGIBLE and all(one.batches == 1 for one in combines["auto"])),
         ],
         tables=[
             Table(
-                ("size", "change", "way", "moved", "pause", "over after batches", "event time until then", "added"),
-                lines,
+                ("size", "change", "way", "moved", "pause", "over after batches", "event time until then",
+                 "in one task, or two, after batches", "added"),
+                [
+                    (f"{size:g} MB", what, way, _moved(one), f"{one.pause_seconds * 1e3:.3f} ms", one.batches,
+                     f"{one.event_seconds:.0f} s", one.joined, millis(one.added_seconds))
+                    for (what, way, size), one in changes.items()
+                ],
             )
         ],
         parameters={"rows": rows},
@@ -146,11 +180,15 @@ def figure11(quick: bool) -> Report:
         notes=[
             "By a split nothing moves: both halves stay where they were and the next batch has a stage more. Its pause "
             "is therefore none, and what the change costs a batch is under “added”.",
-            "Before a smooth combine it is the consolidate that is moved, since key groups of the compute that are "
-            "still handed over cannot be combined.",
+            "A smooth combine: the consolidate is handed over window by window while both halves are two tasks, which "
+            "become one when the windows that had begun are over.",
         ],
         picture=picture,
     )  # fmt: skip
+
+
+def _moved(one: Change) -> str:
+    return f"{one.moved_bytes / 1e6:.1f} MB in {', '.join(one.ways)}" if one.ways else "nothing"
 
 
 def figure12(quick: bool) -> Report:
