@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -62,8 +63,8 @@ class Change:
     added_seconds: float
 
     @classmethod
-    def of(cls, run: Run, batch: int) -> Change:
-        """The one that was asked for before this batch."""
+    def of(cls, run: Run, batch: int, until: float = math.inf) -> Change:
+        """The one that was asked for before this batch; ``until``: the batch of the next one."""
         begun = [one for one in run.journal if one.kind == "migration" and one.batch == batch]
         over = [
             one.details
@@ -74,14 +75,14 @@ class Change:
         batches = max((int(str(one["completion_batches"])) for one in over), default=1)
         progress, seconds = run.course.progress, run.course.seconds
         last = progress[batch + batches - 1]["watermark_micros"]
-        done = [one.batch for one in run.journal if one.kind == "fused" and one.reason.endswith("by hand")]
+        joined = max(one.batch for one in run.journal if one.kind == "fused" and batch <= one.batch < until)
         return cls(
             tuple(sorted({str(one.details["way"]) for one in begun})),
             sum(float(str(one.details["state_bytes"])) for one in begun),
             max((float(str(one["pause_seconds"])) for one in over), default=0.0),
             batches,
             (last - progress[batch]["watermark_micros"]) / 1e6,
-            min(one for one in done if one >= batch) - batch + 1,
+            joined - batch + 1,
             float(seconds[batch] - median(seconds[batch + 1 : batch + 3])),
         )
 
@@ -117,8 +118,11 @@ def figure11(quick: bool) -> Report:
                 job = simple_job(spark, folder, "combined", [LENGTH], sink, groups=GROUPS)
                 run = steered(job, spark, fresh(space, size, way), script, slots=SLOTS, migration=migration)
                 check_windows(sink.to_arrow(), wanted, f"split and combine, {way}")
-                for what, batch in (("split", SPLIT_AT), ("combine", COMBINE_AT)):
-                    one = changes[what, way, size] = Change.of(run, batch)
+                for what, one in {
+                    "split": Change.of(run, SPLIT_AT, COMBINE_AT),
+                    "combine": Change.of(run, COMBINE_AT),
+                }.items():
+                    changes[what, way, size] = one
                     print(f"  {size} MB, {what}, {way}: {_moved(one)}, pause {millis(one.pause_seconds)}", flush=True)
     splits = [one for (what, _, _), one in changes.items() if what == "split"]
     combines = {way: [changes["combine", way, size] for size in sizes] for way in COMBINES}
