@@ -179,6 +179,22 @@ def test_a_combine_that_is_under_way_goes_on_after_a_crash(
     assert bench.batch([], flush=True) == still.batch([], flush=True)
 
 
+def test_a_wish_after_a_crash_comes_after_what_was_decided_before(engine: Any, tmp_path: Path) -> None:
+    bench = _bench(engine, tmp_path)
+    _apart(bench)
+    for minute in (1, 3):
+        bench.batch(_rows(minute))
+    _query(bench).combine("sums")
+    bench.driver.crash = engine.Crash(point="after plan write")
+    with pytest.raises(engine.Crashed):
+        bench.batch(_rows(6))
+    bench.restart()
+    _query(bench).split("sums")
+    for minute in (6, 8, 11, 13, 18, 21, 24):
+        bench.batch(_rows(minute))
+        assert bench.driver.program.depth == 2
+
+
 @pytest.mark.parametrize("crash", ["in the first batch", "in a later one", "between two"])
 @pytest.mark.parametrize(("before", "after", "depth"), [("auto", True, 2), (True, "auto", 1)])
 def test_a_job_that_wants_otherwise_finishes_what_is_handed_over_first(

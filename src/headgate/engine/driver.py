@@ -353,10 +353,12 @@ class Driver:
         self._come(wanted)
 
     def _come(self, components: tuple[int, ...]) -> None:
-        """Go on with these components once two slots no longer have a part of the same key groups."""
+        """Go on with these components once two slots no longer have a part of the same key groups; what somebody has
+        wished for since comes after that."""
         self._coming = components
         entry = Entry(0, "fused", "nothing is handed over any more: components are as was decided")
-        self.arrange(lambda _: (components, entry))
+        with self._lock:
+            self._rearranging.insert(0, lambda _: (components, entry))
 
     def arrange(self, change: Rearrange) -> None:
         """Other components from the next boundary on."""
