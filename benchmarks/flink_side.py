@@ -31,11 +31,13 @@ from typing import Any
 from pyflink.table import EnvironmentSettings, TableEnvironment
 from pyflink.version import __version__
 
+# Flink's event times are milliseconds, and a watermark says that no row of its millisecond follows: one that is not a
+# millisecond behind would make rows late that come after another of the last millisecond of a window.
 SOURCE = """
 CREATE TABLE given (
     k BIGINT, v BIGINT, micros BIGINT,
     happened AS TO_TIMESTAMP_LTZ(micros / 1000, 3),
-    WATERMARK FOR happened AS happened - INTERVAL '0' SECOND
+    WATERMARK FOR happened AS happened - INTERVAL '0.001' SECOND
 ) WITH ('connector' = 'filesystem', 'path' = 'file://{input}', 'format' = 'csv')
 """
 
