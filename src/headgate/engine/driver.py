@@ -401,7 +401,7 @@ class Driver:
         after = wanted.levelled(before)
         if self.program.levelled(after) is not after:
             return None  # some would have to leave the operators that they are with
-        return after if self.migrations.leads(before, after, self.last, self.options.migration) else None
+        return after if self.migrations.any_smooth(before, after, self.last, self.options.migration) else None
 
     def _put_together(self, ahead: Assignment | None, number: int) -> tuple[Assignment, list[Entry]]:
         """The assignment so far, or what goes ahead of a change, with the operators of each component in the same

@@ -208,7 +208,7 @@ class Migrations:
                 ]
         return after, tuple(sorted(handovers)), ways, entries
 
-    def leads(self, before: Assignment, after: Assignment, last: Manifest | None, wished: Migration) -> bool:
+    def any_smooth(self, before: Assignment, after: Assignment, last: Manifest | None, wished: Migration) -> bool:
         """Whether some of what differs between two assignments would move smoothly, as components are now."""
         if last is None:
             return False

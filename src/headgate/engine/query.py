@@ -480,8 +480,8 @@ class Query:
         self._rearrange(windows, "taken apart by hand", Program.taken_apart)
 
     def combine(self, windows: str) -> None:
-        """Run the compute of these windows in the same task as its consolidate from the next batch on; or,
-        where what lies apart moves smoothly, from when the windows that have begun are over."""
+        """Run the compute of these windows in the same task as its consolidate from the next batch on; or, where
+        what lies apart moves smoothly, from when the windows that have begun are over."""
         self._rearrange(windows, "put together by hand", Program.put_together)
 
     def _rearrange(self, windows: str, text: str, way: Callable[[Program, Pair], tuple[int, ...]]) -> None:

@@ -173,10 +173,9 @@ def price(migration: Migration, component: Component, moving: Moving) -> Price:
     """What a move would cost.
 
     Instant: the parts left behind are sent and merged once more (MK K1 of 5.1.1), at a later time and in no row's way;
-    they are gone when the longest window that has them ends. Disruptive: rows wait while the state is moved, which the
-    new owner has to read too. Smooth:
-    rows that are in windows of both the old and the new instance are computed twice, for as long as the longest window
-    exceeds its hop. By reference: the new owner reads what the old one had at hand.
+    they are gone when the longest window that has them ends. Disruptive: rows wait while the state is read and written.
+    Smooth: rows that are in windows of both the old and the new instance are computed twice, for as long as the longest
+    window exceeds its hop. By reference: the new owner reads what the old one had at hand.
     """
     window = (component.window_micros or 0) / MICROS
     if migration is Migration.INSTANT:
