@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,7 @@ from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 import headgate as hg
-from engine import millis, scratch, session, times, write_batches
+from engine import Course, millis, scratch, session, times, write_batches
 from enorm_runs import (
     COMPUTE,
     FILES,
@@ -24,15 +28,17 @@ from enorm_runs import (
     fresh,
     rows_between,
     simple_job,
+    started,
     steered,
     written,
 )
-from headgate.arrays import F64, I64, Bool
+from headgate.arrays import F64, I64
 from headgate.control import Policy
 from headgate.planners import Flux, Limits
 from headgate.routing import Assignment, key_hash
 from headgate.routing.groups import group_of
-from headgate.sinks import Sink
+from headgate.sinks import MemorySink, Sink
+from lockstep import Gate, Lockstep
 from reporting import Claim, Report, Table, finish, panels
 
 SLOTS, GROUPS = 4, 512
@@ -59,7 +65,9 @@ LOAD = 0.7
 overloaded, 1.05."""
 
 EXTRA = 0.5
-THETA = 0.01
+THETA = 0.005
+"""Half a percent, about what a key group is: a plan is made whenever there is something to gain."""
+
 TARGET = 10.0
 
 
@@ -116,6 +124,8 @@ SIDES = {
     "by manifest, continuously": Side("combined", "manifest", 1),
 }
 EVERY_MINUTE, EVERY_FIVE, INSTANT, MANIFEST = SIDES
+EVEN = {f"{form}, evenly spread{again}": form for form in FORMS for again in ("", ", again")}
+"""What the others are compared with, and its form: nothing moves."""
 
 
 def weights(batch: int, setting: Setting) -> F64:
@@ -198,7 +208,7 @@ def streams(setting: Setting, rng: np.random.Generator) -> tuple[list[pa.Table],
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Built:
-    """What queries go on from: the folder that they read, and a checkpoint for each form of the job."""
+    """What queries go on from: the files that they have read, and a checkpoint for each form of the job."""
 
     folder: Path
     checkpoints: dict[str, Path]
@@ -211,6 +221,41 @@ class Built:
             steered(_job(spark, made.folder, form, hg.sinks.memory()), spark, checkpoint, slots=SLOTS)
         return made
 
+    def files(self, folder: Path, tables: list[pa.Table]) -> Path:
+        """A folder with the files that were read, and these batches after them."""
+        shutil.copytree(self.folder, folder, copy_function=os.link)
+        return write_batches(folder, tables, FILES, first=BUILD)
+
+    def checkpoint(self, form: str, checkpoint: Path, folder: Path) -> Path:
+        """A copy of a checkpoint, whose query goes on with the files of this folder.
+
+        Runs, which are large and never written again, are linked, so that all queries have the same ones in memory.
+        """
+
+        def copied(source: str, target: str) -> str:
+            if os.path.getsize(source) >= LINKED_BYTES:
+                os.link(source, target)
+            elif SPARK_SOURCES in source:
+                Path(target).write_text(Path(source).read_text().replace(str(self.folder), str(folder)))
+            elif source.endswith(SPARK_IDENTITY):
+                Path(target).write_text(json.dumps({"id": str(uuid.uuid4())}))
+            else:
+                shutil.copy2(source, target)
+            return target
+
+        ignored = shutil.ignore_patterns("*.crc")  # Hadoop's, of files that name other ones now
+        return Path(shutil.copytree(self.checkpoints[form], checkpoint, ignore=ignored, copy_function=copied))
+
+
+LINKED_BYTES = 1 << 20
+"""Files that are larger can only be runs."""
+
+SPARK_SOURCES = "/spark/sources/"
+"""Where Spark writes down which files it has read."""
+
+SPARK_IDENTITY = "/spark/metadata"
+"""What Spark takes for the same query, of which only one may run at a time."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
@@ -220,26 +265,21 @@ class Stream:
     files: Path
     wanted: pa.Table
 
-    def run(self, spark: SparkSession, checkpoint: Path, setting: Setting, side: Side, what: str) -> Run:
+    def start(
+        self, spark: SparkSession, checkpoint: Path, setting: Setting, side: Side, sink: Sink, gate: Gate
+    ) -> tuple[hg.Query, list[dict[str, Any]]]:
         """One configuration; with a migration of "none" nothing moves."""
-        shutil.copytree(self.built.checkpoints[side.form], checkpoint)
-        coming = [Path(shutil.copy2(file, self.built.folder)) for file in sorted(self.files.iterdir())]
+        self.built.checkpoint(side.form, checkpoint, self.files)
         options: dict[str, Any] = {}
         script: dict[int, Callable[[hg.Query], None]] = {}
         if side.migration != "none":
             policy = Policy(every=side.every, limits=Limits(theta_max=THETA), min_gain=0.0, smoothing=1.0)
             options = {"migration": side.migration, "policy": policy}
             script[BUILD + setting.first] = lambda query: query.set_balance(Flux())
-        sink = hg.sinks.memory()
-        made = steered(
-            _job(spark, self.built.folder, side.form, sink), spark, checkpoint, script, slots=SLOTS,
+        return started(
+            _job(spark, self.files, side.form, sink), spark, checkpoint, script, [gate], slots=SLOTS,
             service_time={COMPUTE: setting.service}, wait_for_plan="500 milliseconds", **options,
         )  # fmt: skip
-        check_windows(sink.to_arrow(), self.wanted, what)
-        shutil.rmtree(checkpoint)
-        for file in coming:
-            file.unlink()
-        return made
 
 
 def prepared(spark: SparkSession, space: Path, setting: Setting, rng: np.random.Generator) -> tuple[Stream, Stream]:
@@ -249,7 +289,7 @@ def prepared(spark: SparkSession, space: Path, setting: Setting, rng: np.random.
     skewed, even = (
         Stream(
             built,
-            write_batches(space / name, tables, FILES, first=BUILD),
+            built.files(space / name, tables),
             expected_windows(build + tables, [LENGTH]),
         )
         for name, tables in zip(("skewed", "even"), both, strict=True)
@@ -270,95 +310,67 @@ def latencies(seconds: F64, period: float) -> F64:
     return made
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Timed:
-    """Where the time of a run's batches goes, in seconds, from the second batch on."""
+def race(spark: SparkSession, space: Path, setting: Setting, rng: np.random.Generator) -> dict[str, Run]:
+    """All configurations over the stream, and both forms, twice, over the one that is spread evenly, in lockstep."""
+    skewed, even = prepared(spark, space, setting, rng)
+    steps = Lockstep(rng)
+    sinks: dict[str, MemorySink] = {}
+    progress: dict[str, list[dict[str, Any]]] = {}
 
-    slots: F64
-    """The slowest slot of each batch: waiting for rows, state, pauses."""
-    outside: F64
-    """What Spark takes beside that. It comes and goes in waves of minutes, with moves or without."""
-    moved: Bool
-    """Whether key groups moved before the batch."""
+    def start(name: str, gate: Gate) -> hg.Query:
+        side, stream = SIDES.get(name), skewed if name in SIDES else even
+        side = side or Side(EVEN[name], "none", 1)
+        sinks[name] = hg.sinks.memory()
+        checkpoint = fresh(space, name.replace(",", ""))
+        query, progress[name] = stream.start(spark, checkpoint, setting, side, sinks[name], gate)
+        return query
 
-    @classmethod
-    def of(cls, run: Run, batches: int) -> Timed:
-        """The batches that count."""
-        progress = run.course.progress[1:batches]
-        slots = np.array([max(each["slot_seconds"]) for each in progress])
-        moved = np.array([each["moved_groups"] > 0 for each in progress])
-        return cls(slots, run.course.seconds[1:batches] - slots, moved)
-
-    def charge(self, first: int) -> float:
-        """What Spark takes more where key groups have moved: beside the median of the batches around, against batches
-        in which nothing has."""
-        around = [np.median(self.outside[max(0, at - AROUND) : at + AROUND + 1]) for at in range(len(self.outside))]
-        beyond, moved = (self.outside - around)[first:], self.moved[first:]
-        if not moved.any():
-            return 0.0
-        assert not moved.all(), "key groups moved before every batch: there is none to compare with"
-        return float(beyond[moved].mean() - beyond[~moved].mean())
+    for name in (*EVEN, *SIDES):
+        steps.join(name, partial(start, name))
+    steps.run(setting.batches - 1, lambda number: _say(number + 2, setting, steps))
+    runs: dict[str, Run] = {}
+    for name, gate in steps.gates.items():
+        gate.leave()
+        assert gate.query is not None
+        course = Course(np.array(gate.seconds[: setting.batches]), tuple(progress[name][: setting.batches]))
+        runs[name] = Run(course, tuple(gate.query.journal()))
+        check_windows(sinks.pop(name).to_arrow(), (skewed if name in SIDES else even).wanted, name)
+    return runs
 
 
-AROUND = 6
-"""Batches before and after one that it is compared with: a wave of Spark's lasts longer."""
+def _say(done: int, setting: Setting, steps: Lockstep) -> None:
+    if done % PER_MINUTE == 0:
+        recent = {name: float(np.mean(gate.seconds[-PER_MINUTE:])) for name, gate in steps.gates.items()}
+        print(f"  {done} of {setting.batches}: " + ", ".join(f"{name} {mean:.3f} s" for name, mean in recent.items()),
+              flush=True)  # fmt: skip
 
 
 def figure13(quick: bool) -> Report:
     """Latency that overload and migrations add, by how and how often key groups migrate."""
     setting = QUICK if quick else FULL
     rng = np.random.default_rng(13)
-    runs: dict[str, Run] = {}
     with scratch() as space, session(SLOTS, SLOTS) as spark:
-        # Flux and the ways to move, which Numba compiles, are needed once before anything counts.
-        warm, _ = prepared(spark, space / "warm", QUICK, rng)
-        for side in {(each.form, each.migration): replace(each, every=1) for each in SIDES.values()}.values():
-            warm.run(spark, space / "warmed", QUICK, side, f"warm-up, {side.migration}")
-        skewed, even = prepared(spark, space / "timed", setting, rng)
-        references: dict[str, list[Run]] = {form: [] for form in FORMS}
-
-        def level() -> None:
-            for form in FORMS:
-                run = even.run(spark, space / "level", setting, Side(form, "none", 1), f"{form}, evenly spread")
-                references[form].append(run)
-
-        for form in FORMS:
-            # The first batches after Spark has started take longer.
-            even.run(spark, space / "first", replace(setting, service=0.0), Side(form, "none", 1), f"{form}, the first")
-        level()
-        for name, side in SIDES.items():
-            runs[name] = skewed.run(spark, fresh(space, name.replace(",", "")), setting, side, name)
-            moves = sum(each["moved_groups"] for each in runs[name].course.progress)
-            print(f"  {name}: {moves} key groups moved", flush=True)
-        level()
-    return _report(setting, references, runs)
+        # Python workers start, and Flux and the ways to move, which Numba compiles, are needed once before it counts.
+        race(spark, space / "warm", QUICK, rng)
+        shutil.rmtree(space / "warm")
+        runs = race(spark, space / "timed", setting, rng)
+    return _report(setting, runs)
 
 
-def _report(setting: Setting, references: dict[str, list[Run]], runs: dict[str, Run]) -> Report:
-    count, first = setting.batches, setting.first
-    even = {form: [Timed.of(each, count) for each in pair] for form, pair in references.items()}
-    sides = {name: Timed.of(one, count) for name, one in runs.items()}
-    spark = float(
-        np.median([each.outside for each in (*sides.values(), *(one for pair in even.values() for one in pair))])
-    )
-    calm = float(np.median([each.slots[: first - 1] for pair in even.values() for each in pair]))
-    beside = max(0.0, spark + calm - setting.busy)
+def _report(setting: Setting, runs: dict[str, Run]) -> Report:
+    first = setting.first
+    seconds = {name: run.course.seconds[1:] for name, run in runs.items()}  # a query starts in its first batch
+    calm = float(np.median([values[: first - 1] for values in seconds.values()]))
+    beside = max(0.0, calm - setting.busy)
     period = beside + setting.busy / LOAD
-    charges = {name: max(0.0, one.charge(first - 1)) for name, one in sides.items()}
-    levels = {form: [latencies(each.slots + spark, period) for each in pair] for form, pair in even.items()}
-    noise = max(float(abs((one - other)[first - 1 :].mean())) for one, other in levels.values())
-    added = {
-        name: latencies(one.slots + spark + charges[name] * one.moved, period)
-        - np.mean(levels[SIDES[name].form], axis=0)
-        for name, one in sides.items()
-    }
+    waited = {name: latencies(values, period) for name, values in seconds.items()}
+    twins = {form: [waited[name] for name, own in EVEN.items() if own == form] for form in FORMS}
+    noise = max(float(abs((one - other)[first - 1 :].mean())) for one, other in twins.values())
+    added = {name: waited[name] - np.mean(twins[side.form], axis=0) for name, side in SIDES.items()}
     mean = {name: float(values[first - 1 :].mean()) for name, values in added.items()}
-    clock = {name: _longer(one, setting) - np.mean([_longer(each, setting) for each in references[SIDES[name].form]])
-             for name, one in runs.items()}  # fmt: skip
-    unsure = max(abs(_longer(one, setting) - _longer(other, setting)) for one, other in references.values())
     least = max(mean[INSTANT], noise)
     ratio = {name: max(0.0, mean[name]) / least for name in mean}
-    minutes = np.arange(1, count) / PER_MINUTE
+    minutes = np.arange(1, setting.batches) / PER_MINUTE
     state = runs[EVERY_MINUTE].course.progress[first]["state_bytes"]
     picture, (panel,) = panels(
         1, f"Added to the latency of batches that are spread evenly. {SLOTS} slots; emulated {setting.service * 1e6:g} "
@@ -369,12 +381,12 @@ def _report(setting: Setting, references: dict[str, list[Run]], runs: dict[str, 
     for node in range(setting.nodes):
         panel.axvline(setting.start + node * (setting.rise + setting.stay), color="grey", ls=":", lw=0.8)
     finish(panel, xlabel="minute of the stream", ylabel="added latency, s", from_zero=False)
-    details = {name: _costs(one) for name, one in runs.items()}
+    details = {name: _costs(runs[name]) for name in SIDES}
     copies = (
         f"Copying pauses a slot for {details[EVERY_MINUTE][-1]} and {details[EVERY_FIVE][-1]} at most, as state is "
         f"copied in columns (pauses alone are compared in figure 10). What is left is how late plans come, and without "
         f"copying too they come a batch of {60 // PER_MINUTE} s after what they are made from, in which rows rise by "
-        f"{EXTRA / setting.rise / PER_MINUTE:.1%}. Two runs without any move differ by {millis(noise)} on average."
+        f"{EXTRA / setting.rise / PER_MINUTE:.1%}. Two queries without any move differ by {millis(noise)} on average."
     )
     return Report(
         name="enorm_fig13",
@@ -390,18 +402,15 @@ def _report(setting: Setting, references: dict[str, list[Run]], runs: dict[str, 
         f"the placement of the start. Flux plans, theta_max {THETA}, costs not smoothed, and no plan "
         "is too small. Disruptively, the combined component moves with its windows; instantly, the compute of the "
         f"split one (enorm 7.4). A row takes {setting.service * 1e6:g} µs in the compute's slot (emulated, "
-        f"local[{SLOTS}]); consolidating is not emulated, and state is written, read and copied for real. Latency: "
-        "batches are timed one after another, and taken to arrive so far apart that rows "
-        f"keep a slot busy for {LOAD:.0%} of the time at first, and the slot whose rows have risen for "
+        f"local[{SLOTS}]); consolidating is not emulated, and state is written, read and copied for real. All "
+        "configurations run in lockstep, a batch of each in turn, in an order that is drawn for each round: Spark's "
+        "part of a batch comes and goes in waves of minutes, which they all meet alike. A batch is timed by the clock, "
+        "with all that Spark and headgate do for it, its plan too. Latency: batches are taken to arrive so far apart "
+        f"that rows keep a slot busy for {LOAD:.0%} of the time at first, and the slot whose rows have risen for "
         f"{LOAD * (1 + EXTRA):.0%}, beside what else a batch takes ({beside:.2f} s); a batch waits until those before "
-        "it are done. “Added” is what goes beyond the same batch of a run in the same form with as many rows that are "
-        "spread evenly and no moves; of each form there are two, at the beginning and at the end, after one that is "
-        "not emulated and does not count. What Spark takes of a batch beside the slowest slot comes and goes in "
-        "waves of minutes, in runs without moves too: a batch is counted with its slowest slot as measured, the median "
-        "of Spark's part over all runs, and, if key groups moved before it, with what Spark takes longer in such "
-        "batches of the same run than in those around. Where instant migration adds less than the two of a form "
-        "differ by, ratios are against that. "
-        "Windows of all runs are equal to pyarrow's.",
+        "it are done. “Added” is what goes beyond the same batch of a query in the same form with as many rows that "
+        "are spread evenly and no moves; of each form there are two such queries. Where instant migration adds less "
+        "than two of these differ by, ratios are against that. Windows of all queries are equal to pyarrow's.",
         claims=[
             Claim(
                 "instant migration has at least 10 times less latency than disruptive migration every minute",
@@ -424,16 +433,20 @@ def _report(setting: Setting, references: dict[str, list[Run]], runs: dict[str, 
         tables=[
             Table(
                 ("configuration", "added, mean", "added, most", "against instant", "plans", "key groups moved",
-                 "copied", "longest pause", "Spark's part longer after moves", "batches longer by the clock"),
+                 "copied", "longest pause"),
                 [
                     (name, millis(mean[name]), millis(float(added[name][first - 1 :].max())), times(ratio[name]),
-                     *details[name], millis(charges[name]), millis(float(clock[name])))
-                    for name in runs
+                     *details[name])
+                    for name in SIDES
                 ],
-            )
+            ),
+            Table(
+                ("a batch by the clock, mean", "before anything changes", "from then on", "slowest slot", "the rest"),
+                [(name, *map(millis, _parts(runs[name], first))) for name in runs],
+            ),
         ],
         parameters={
-            "rows": setting.rows, "service_s": setting.service, "batches": count,
+            "rows": setting.rows, "service_s": setting.service, "batches": setting.batches,
             "period": f"{period:.2f} s, a batch at first {beside + setting.busy:.2f} s",
         },
         seed=13,
@@ -441,20 +454,20 @@ def _report(setting: Setting, references: dict[str, list[Run]], runs: dict[str, 
             "The paper has six nodes and a real cluster; this is scaled to what two cores do in minutes. Its key "
             "groups have 50,000 keys, and it does not say how many there are: these have fewer, so that slots can be "
             "levelled.",
-            f"The means of two runs of a form that are spread evenly differ by up to {millis(noise)}.",
-            "“By the clock”: how much longer batches took than before anything changed, less the same of the runs that "
-            "are spread evenly, with Spark's part as it was and without waiting for each other. Two runs of a form "
-            f"that are spread evenly differ by up to {millis(unsure)} in that.",
+            f"The means of two queries of a form that are spread evenly differ by up to {millis(noise)}.",
             "By manifest is headgate's own way, shown beside the paper's.",
         ],
         picture=picture,
     )  # fmt: skip
 
 
-def _longer(run: Run, setting: Setting) -> float:
-    """How much longer batches took than before anything changed, by the clock."""
+def _parts(run: Run, first: int) -> tuple[float, float, float, float]:
+    """Seconds of a batch before anything changes, and from then on; and of these, those of the slowest slot and all
+    others."""
     seconds = run.course.seconds
-    return float(seconds[setting.first : setting.batches].mean() - np.median(seconds[1 : setting.first]))
+    slots = np.array([max(each["slot_seconds"]) for each in run.course.progress])
+    late = seconds[first:], slots[first:], (seconds - slots)[first:]
+    return float(seconds[1:first].mean()), *(float(values.mean()) for values in late)  # type: ignore[return-value]
 
 
 def _costs(one: Run) -> tuple[object, ...]:

@@ -110,15 +110,28 @@ class _Steering:
 
 def steered(job: hg.Job, spark: SparkSession, checkpoint: Path, script: Script | None = None, **options: Any) -> Run:
     """A job over all that there is, with interventions by hand between its batches."""
-    told: list[dict[str, Any]] = []
-    steering = _Steering(script or {})
-    options = {"trigger": "available now", "balance": None, **options}
-    query = job.start(spark, checkpoint=str(checkpoint), listeners=[told.append, steering], **options)
-    steering.query = query
-    steering.started.set()
+    query, told = started(job, spark, checkpoint, script, **options)
     course = timed_stream(spark, job, query, told)
     assert len(course.seconds) == len(course.progress), "a batch was not timed"
     return Run(course, tuple(query.journal()))
+
+
+def started(
+    job: hg.Job,
+    spark: SparkSession,
+    checkpoint: Path,
+    script: Script | None = None,
+    listeners: Sequence[Callable[[dict[str, Any]], None]] = (),
+    **options: Any,
+) -> tuple[hg.Query, list[dict[str, Any]]]:
+    """A query that does what the script says, and the progress that it has told of so far; it goes on telling."""
+    told: list[dict[str, Any]] = []
+    steering = _Steering(script or {})
+    options = {"trigger": "available now", "balance": None, **options}
+    query = job.start(spark, checkpoint=str(checkpoint), listeners=[told.append, steering, *listeners], **options)
+    steering.query = query
+    steering.started.set()
+    return query, told
 
 
 def move_on(query: hg.Query, groups: Sequence[int], slots: int, operator: str) -> None:
