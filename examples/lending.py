@@ -8,8 +8,7 @@ The job of enorm, figures 1 to 4: every operator has windows of 10 minutes, 30 m
 halves, a compute and a consolidate: in the morning they are taken apart, so that key groups of the first half move
 without their state, and in the afternoon they are put together again. No window is lost or doubled by it.
 
-op4 and op5 are for all areas. A key of a job is made of columns, by which its place is found; so they get a column that
-is the same in every row: one key, in one place.
+op4 and op5 are for all areas: ``key_by()`` without columns, one key in one place.
 
 Run it: python examples/lending.py
 """
@@ -81,12 +80,10 @@ def op1(rows: pa.Table) -> pa.Table:
     )
 
 
-def everywhere(rows: pa.Table) -> pa.Table:
-    """Windows of ten minutes as rows of one key, at their start."""
+def at_start(rows: pa.Table) -> pa.Table:
+    """Windows of ten minutes as rows at their start."""
     rows = rows.filter(pc.equal(pc.subtract(rows["window_end"], rows["window_start"]), pa.scalar(10 * MINUTE)))
-    return rows.append_column("at", rows["window_start"]).append_column(
-        "where", pa.array(["everywhere"] * rows.num_rows, pa.string())
-    )
+    return rows.append_column("at", rows["window_start"])
 
 
 def lending(job: hg.Job, requests: hg.Stream) -> dict[str, Any]:
@@ -96,8 +93,8 @@ def lending(job: hg.Job, requests: hg.Stream) -> dict[str, Any]:
     by_area = loans.key_by("area").window(*LENGTHS)
     op2 = by_area.aggregate(rates=hg.sum("rate"), incomes=hg.sum("income"), n=hg.count(), split="auto", name="op2")
     op3 = by_area.aggregate(approved=hg.sum("approved"), n=hg.count(), split="auto", name="op3")
-    op4 = op2.map(everywhere, name="all loans").key_by("where").window(*LENGTHS)
-    op5 = op3.map(everywhere, name="all requests").key_by("where").window(*LENGTHS)
+    op4 = op2.map(at_start).key_by().window(*LENGTHS)
+    op5 = op3.map(at_start).key_by().window(*LENGTHS)
     op2.write_to(sinks["op2"])
     op3.write_to(sinks["op3"])
     op4.aggregate(rates=hg.sum("rates"), n=hg.sum("n"), name="op4").write_to(sinks["op4"])

@@ -481,7 +481,14 @@ class JobError(InputError):
     def joined_keys(cls, name: str, left: Sequence[str], right: Sequence[str]) -> JobError:
         return cls(
             f"both sides of the join {name!r} must have equally many key columns, which are paired by position, got "
-            f"{listing(left)} and {listing(right)}: give key_by the same number of columns"
+            f"{listing(left) or 'none'} and {listing(right) or 'none'}: give key_by the same number of columns"
+        )
+
+    @classmethod
+    def joined_by_nothing(cls, name: str) -> JobError:
+        return cls(
+            f"the join {name!r} must have key columns, since it pairs rows that have equal ones, got key_by() on both "
+            'sides, which would pair every row with every other: name the columns, key_by("user") say'
         )
 
     @classmethod

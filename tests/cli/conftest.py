@@ -31,19 +31,21 @@ START = 1_800_000_000.0
 
 @dataclass
 class Store:
-    """A checkpoint that a driver fills batch by batch, with two operators: by word, and by place and word."""
+    """A checkpoint that a driver fills batch by batch, with two operators: by word (or ``keys``), and by place and
+    word."""
 
     root: Path
     slots: int = 3
     planner: str | None = None
     ttl_micros: int | None = None
     service_seconds: float = 0.0
+    keys: tuple[str, ...] = ("word",)
     driver: Driver = field(init=False)
 
     def __post_init__(self) -> None:
         steps = (
             Step(
-                Aggregation("words", SCHEMA, ("word",), {"n": count(), "total": sum_("amount")}),
+                Aggregation("words", SCHEMA, self.keys, {"n": count(), "total": sum_("amount")}),
                 1,
                 (ToOutput("out"),),
                 self.ttl_micros,
@@ -71,10 +73,9 @@ class Store:
             clock=lambda: START + (self.driver.last.batch + 1 if self.driver.last else 0),
         )
 
-    @staticmethod
-    def identity() -> dict[str, object]:
+    def identity(self) -> dict[str, object]:
         operators = [
-            {"name": "words", "keys": ["word string"], "state": ["n int64", "total int64"]},
+            {"name": "words", "keys": [f"{key} string" for key in self.keys], "state": ["n int64", "total int64"]},
             {"name": "pairs", "keys": ["place int32", "word string"], "state": ["n int64"]},
         ]
         return {"job": "wordcount", "groups": 64, "operators": operators}

@@ -94,6 +94,19 @@ def test_a_key_for_people(headgate: Headgate, store: Any) -> None:
     assert lines[2:] == ["  n.count    4", "  total.sum  40"]
 
 
+def test_an_operator_without_key_columns_has_one_key(headgate: Headgate, make_store: Any) -> None:
+    made = make_store(keys=())
+    made.batch(["the", "a", "the"])
+    made.close()
+    assert "operator words: one key; keeps n int64, total int64" in headgate("state", made.root).stdout
+    lines = headgate("state", made.root, "--key", "[]").stdout.splitlines()
+    assert lines[0] == "words: its only key"
+    assert "hash 000000000000002a" in lines[1]
+    assert lines[2:] == ["  n.count    3", "  total.sum  30"]
+    refused = headgate("state", made.root, "--key", "the", "--operator", "words").stderr
+    assert "has 0 columns, and 'the' has 1: give [], its only key" in " ".join(refused.split())
+
+
 def test_the_end_of_a_key_is_shown(headgate: Headgate, make_store: Any) -> None:
     made = make_store(ttl_micros=60_000_000)
     made.batch(["the"])
@@ -186,6 +199,8 @@ def test_a_checkpoint_without_a_batch(headgate: Headgate, make_store: Any) -> No
         pytest.param("a, b", 2, ["a", "b"], id="two with a comma"),
         pytest.param('"a,b",c', 2, ["a,b", "c"], id="a comma in quotes"),
         pytest.param('["a", null]', 2, ["a", None], id="JSON"),
+        pytest.param("[]", 0, [], id="no columns"),
+        pytest.param("", 0, [], id="no columns and no text"),
         pytest.param("[a", 1, ["[a"], id="begins like JSON and is none"),
         pytest.param('["a", 1]', 1, ['["a", 1]'], id="JSON of another length is text"),
     ],

@@ -73,7 +73,7 @@ def test_the_components_of_the_lending_job_are_those_of_the_paper() -> None:
     first, op4, op5 = (layout.component(name) for name in ("op2", "op4", "op5"))
     assert any(name.startswith("map op1 ") for name in first.operators)
     assert (first.attributes, first.flexible, first.stateful) == (frozenset({"area"}), False, True)
-    assert op4.attributes == op5.attributes == frozenset({"where"})
+    assert op4.attributes == op5.attributes == frozenset()
 
     # Figure 4. The paper moves the consolidates to op4 and op5; ours stay where their state is, and the computes go.
     pairs = {names[pair.consolidate]: pair for pair in program.pairs}

@@ -116,7 +116,11 @@ def test_a_union_feeds_one_operator_from_every_stream() -> None:
             "job 'job' writes nothing: call write_to(sink) on a stream before you start it",
             id="no output",
         ),
-        pytest.param(lambda: stream().key_by(), "key_by must be given at least one column, got ()", id="no key"),
+        pytest.param(
+            lambda: stream().map(lambda rows: rows.select([])).key_by(),
+            "the rows of key_by must be rows with columns, got 'rows without any'",
+            id="rows without columns",
+        ),
         pytest.param(
             lambda: stream().key_by("wrod"),
             "'key_by' needs the column 'wrod', and its rows have word, at, v, f: check the name",

@@ -157,3 +157,46 @@ def test_windows_of_every_kind_equal_a_batch_computation(spark: Any, feed: Feed,
     assert _plain(sinks["count"]) == _plain(sinks["same count"]) == sorted(_counts(rows, 10, 4))
     assert len(_plain(sinks["session"])) > 20
     assert len(_plain(sinks["count"])) > 50
+
+
+def test_totals_of_all_rows(spark: Any, feed: Feed, tmp_path: Path) -> None:
+    """``key_by()`` without columns: one key, which moves by its group and by pinning, through a restart."""
+    drawn = [_table(rows) for rows in _drawn(4)]
+    names = ("windows", "halves", "running")
+    sinks = {name: hg.sinks.memory() for name in names}
+
+    def start() -> hg.Query:
+        frame = spark.readStream.schema("k string, v long, at timestamp").option("maxFilesPerTrigger", 1)
+        job = hg.Job("totals", event_time="at", slack=SLACK, groups=32)
+        rows = job.source(frame.parquet(str(folder)), "rows").key_by()
+        windows = rows.window("60 seconds", every="10 seconds")
+        windows.aggregate(n=hg.count(), total=hg.sum("v"), name="windows").write_to(sinks["windows"])
+        windows.aggregate(n=hg.count(), total=hg.sum("v"), split=True, name="halves").write_to(sinks["halves"])
+        rows.aggregate(n=hg.count(), name="running").write_to(sinks["running"])
+        return job.start(spark, checkpoint=str(tmp_path / "ck"), slots=2, balance=None)
+
+    folder = feed()
+    query = start()
+    with pytest.raises(hg.JobError) as raised:
+        query.move(["key 1"], to=1, operator="running")
+    assert str(raised.value) == "a key of 'running' must be (), the only one of key_by(), got 'key 1'"
+    for number, table in enumerate(drawn):
+        if number == 2:
+            query.stop()
+            query = start()
+        query.move(groups=range(32), to=number % 2, operator="windows")
+        query.move([()], to=number % 2, operator="running")
+        feed(table)
+        query.process_all_available()
+    feed(_table([("end", 0, 3600)]))
+    query.process_all_available()
+    feed(_table([("end", 0, 7200)]))
+    query.process_all_available()
+    query.stop()
+    assert query.exception is None
+    assert "1 key(s) moved to slot 1 by hand" in " ".join(entry.describe() for entry in query.journal())
+    rows: list[Row] = [("all", value, at) for file in _drawn(4) for _, value, at in file]
+    wanted = sorted(row[1:] for row in _hops(rows, 60, 10))
+    assert _plain(sinks["windows"]) == _plain(sinks["halves"]) == wanted
+    counts = sinks["running"].to_arrow()["n"].to_pylist()
+    assert sorted(counts) == [60, 120, 180, 240, 241, 242]

@@ -169,7 +169,6 @@ def test_output_cannot_be_pickled() -> None:
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
-        pytest.param((), "operator 'op' must be keyed by columns of its input, none were given", id="no key"),
         pytest.param(("x",), "unknown: x: the input has k, v", id="a key that is no column"),
         pytest.param(("k", "v"), "but v is both: the key is kept with the state anyway", id="a state column is a key"),
     ],

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from headgate.arrays import I32, I64
 from headgate.cli.stored import operators
 from headgate.errors import CheckpointError, InputError, StateError
-from headgate.routing import SHARED, Places, key_hash
+from headgate.operators import keys_at
+from headgate.routing import SHARED, Places, row_hash
 from headgate.state import FIRST_KEY, Checkpoint, Files, Manifest, Ref, lookup, open_run, timer_column
 from headgate.state.rows import TIMERS
 
@@ -163,7 +164,8 @@ def _sized(manifest: Manifest, number: int, places: I32) -> tuple[int, int]:
 def state_of(checkpoint: Checkpoint, manifest: Manifest, text: str, operator: str | None = None) -> list[KeyState]:
     """The state of a key in one operator, or in each that has it.
 
-    ``text`` is the value; with several key columns a JSON array or values with commas between them. Raises
+    ``text`` is the value; with several key columns a JSON array or values with commas between them, with none ``[]``
+    or an empty text. Raises
     ``InputError`` for an operator that does not exist, a text that cannot be such a key, and a key without state.
     """
     known = operators(checkpoint)
@@ -202,8 +204,9 @@ def _state_in(
     keys = pa.table(
         [_typed(value, field) for value, field in zip(values, fields, strict=True)], schema=pa.schema(fields)
     )
-    hashes = key_hash(*keys.columns)
-    placing = key_hash(*(keys.column(name) for name in operator.get("placed by", keys.column_names)))
+    keys = keys_at(np.zeros(1, dtype=np.int64), keys)
+    hashes = row_hash(keys)
+    placing = row_hash(keys.select(operator.get("placed by", keys.column_names)))
     places = _places(manifest, number)
     place = places.of(placing)
     slot = int(places.owners()[place[0]])
@@ -298,9 +301,9 @@ def parsed_key(text: str, columns: int, operator: str) -> list[Any]:
         return [text]
     parts: list[Any] = next(csv.reader([text], skipinitialspace=True), [])
     if len(parts) != columns:
+        give = f"{columns} values with commas between them, or a JSON array" if columns else "[], its only key"
         raise InputError(
-            f"the key of operator {operator!r} has {columns} columns, and {text!r} has {len(parts)}: give {columns} "
-            "values with commas between them, or a JSON array"
+            f"the key of operator {operator!r} has {columns} columns, and {text!r} has {len(parts)}: give {give}"
         )
     return parts
 

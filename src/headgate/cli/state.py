@@ -34,7 +34,9 @@ def state(
     version: Annotated[int | None, typer.Option(help="Look at the state after this batch; otherwise the last.")] = None,
     key: Annotated[
         str | None,
-        typer.Option(help="Show the state of this key; several columns: values with commas, or a JSON array."),
+        typer.Option(
+            help="Show the state of this key; several columns: values with commas, or a JSON array; none: []."
+        ),
     ] = None,
     operator: Annotated[str | None, typer.Option(help="Look into this operator only.")] = None,
     groups: Annotated[bool, typer.Option("--groups", help="List the key groups of each slot by number.")] = False,
@@ -115,7 +117,8 @@ def _show(console: Console, store: Checkpoint, version: int | None, operator: st
     say(console, stored.runner(store).text)
     for each in stored.operators(store):
         if operator in (None, each["name"]):
-            say(console, f"operator {each['name']}: by {', '.join(each['keys'])}; keeps {', '.join(each['state'])}")
+            keys = f"by {', '.join(each['keys'])}" if each["keys"] else "one key"
+            say(console, f"operator {each['name']}: {keys}; keeps {', '.join(each['state'])}")
     console.print()
     if manifest is None:
         say(console, "no version yet: no batch has been committed")
@@ -208,7 +211,7 @@ def show_keys(console: Console, found: Sequence[KeyState]) -> None:
         if number:
             console.print()
         slot = "all slots" if each.slot == SHARED else f"slot {each.slot}"
-        key = ", ".join(f"{name} = {_value(value)}" for name, value in each.key.items())
+        key = ", ".join(f"{name} = {_value(value)}" for name, value in each.key.items()) or "its only key"
         say(console, f"{each.operator}: {key}", "bold")
         say(console, f"{slot} ({each.where}), hash {each.hash}, version {each.version}", "dim")
         rows: dict[str, Any] = {**each.state, **{_time_name(kind): text for kind, text in each.times.items()}}

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.arrays import I64
-from headgate.operators import Grouping, key_runs
-from headgate.routing import key_hash
+from headgate.operators import Grouping, key_runs, keys_at
+from headgate.routing import row_hash
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,9 +44,9 @@ class Arrived:
         named = rows.select(list(keys))
         starts = key_runs(named)
         if starts is None:
-            return cls(rows, key_hash(*named.columns))
-        named = named.take(pa.array(starts)).combine_chunks()
-        return cls(rows, key_hash(*named.columns), Runs(starts, named))
+            return cls(rows, row_hash(named))
+        named = keys_at(starts, named).combine_chunks()
+        return cls(rows, row_hash(named), Runs(starts, named))
 
     @classmethod
     def together(cls, parts: Sequence[Arrived]) -> Arrived | None:

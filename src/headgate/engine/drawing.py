@@ -111,13 +111,14 @@ def _draw(drawing: _Drawing, node: Node, operator: int | None, indent: str, line
             keyed = job._steps[branch.operator]
             component = own.component[branch.operator]
             if operator is not None and own.component[operator] == component:
-                way, columns = "in the same task, by", keyed.keys
+                way, columns = "in the same task,", keyed.keys
             else:
-                way, columns = "shuffle by", own.placed_by[branch.operator] or keyed.keys
+                way, columns = "shuffle", own.placed_by[branch.operator] or keyed.keys
             if side is not None:
                 names = dict(zip(keyed.keys, side.keys, strict=True))
                 way, columns = f"{side.label}, {way}", tuple(names[column] for column in columns)
-            lines.append(f"{indent}{mark}{way} {', '.join(columns)} -> {_component(drawing, branch.operator)}")
+            where = f"by {', '.join(columns)}" if columns else "to one place"
+            lines.append(f"{indent}{mark}{way} {where} -> {_component(drawing, branch.operator)}")
             if branch.operator in seen:
                 lines[-1] += " (drawn above)"
                 continue

@@ -140,7 +140,12 @@ def _reasons(steps: list[KeyedNode], fusion: Fusion, extent: Extent) -> Iterator
                 yield f"{' -> '.join(names)}: in one task"
                 continue
             common = [column for column in source.keys if column in target.keys]
-            if not common:
+            alone = [one.operator.name for one in (source, target) if not one.keys]
+            if len(alone) == 1:
+                why = f"{alone[0]} runs in one place"
+            elif alone and between:
+                why = f"both run in one place, but {between[0].name!r} is between them"
+            elif not common and not alone:
                 why = "no key column in common"
             elif source.splits or target.splits:
                 why = "hot keys are split over slots, which no other operator could follow"

@@ -36,7 +36,8 @@ from headgate.engine.staterows import (
     tombstones,
 )
 from headgate.engine.staterows import timer as timer_of
-from headgate.operators import NO_TIMER, KeyedInput, KeyedOperator, KeyedOutput, check_one_key, group_rows
+from headgate.operators import NO_TIMER, KeyedInput, KeyedOperator, KeyedOutput, check_one_key, group_rows, keys_at
+from headgate.operators.rows import key_values
 from headgate.routing import SHARED, Places, Relocation
 from headgate.state import NEVER, Checkpoint, Ref, RunWriter, Timer, due, lookup, merge, write_delta
 from headgate.stats.loads import HEAVY_KEYS, OperatorLoad
@@ -207,15 +208,13 @@ class OperatorBatch:
     ) -> tuple[_Keys, pa.Table, tuple[I32, I64]]:
         """All keys to be processed with their state, the rows in their order, and the keys whose state has expired."""
         named, hashes = given.named(self.operator.key_names), given.hashes
-        grouping = group_rows(
-            hashes, lambda at: self.places.of(self.step.placing(named.take(pa.array(at)), hashes[at]))
-        )
+        grouping = group_rows(hashes, lambda at: self.places.of(self.step.placing(keys_at(at, named), hashes[at])))
         if given.runs is not None and grouping.position is not None:
             return self._touched(given.each(), refs, moved_in)
         if len(hashes):
             check_one_key(named, grouping)
         rows, starts = given.arranged(grouping)
-        keys = named.take(pa.array(grouping.first))
+        keys = keys_at(grouping.first, named)
         place = grouping.place if grouping.place is not None else np.empty(0, dtype=np.int32)
         count = len(grouping)
         found = lookup(self.orders.files, refs, self.schema, place, grouping.hashes, keys=keys)
@@ -275,7 +274,6 @@ class OperatorBatch:
         if len(extra_hash):
             there = lookup(orders.files, refs, self.schema, extra_place, extra_hash)
             more, present = _overlaid(there.table, np.array(there.present), extra_hash, moved_in)
-            more_keys = key_part(more, self.operator)
             place = np.concatenate([touched.place, extra_place])
             hashes = np.concatenate([touched.hash, extra_hash])
             order = by_place(place, hashes)
@@ -286,7 +284,7 @@ class OperatorBatch:
                 place[order],
                 hashes[order],
                 np.concatenate([touched.counts, zeros])[order],
-                pa.concat_tables([touched.keys, more_keys.cast(touched.keys.schema)]).take(index),
+                keys_at(order, touched.keys, key_part(more, self.operator)),
                 pa.concat_tables([touched.state, more]).take(index),
                 np.concatenate([touched.stored, present])[order],
                 np.concatenate([touched.present, present])[order],
@@ -433,8 +431,7 @@ class OperatorBatch:
         pinned, _ = self.orders.assignment.pins.of_operator(self.number)
 
         def label(rows: I64) -> list[object]:
-            listed = touched.keys.take(pa.array(rows[rows < len(touched.hash)])).to_pylist()
-            names = iter([next(iter(row.values())) if len(row) == 1 else tuple(row.values()) for row in listed])
+            names = iter(key_values(keys_at(rows[rows < len(touched.hash)], touched.keys)))
             return [
                 next(names) if row < len(touched.hash) else f"{int(hashes[row]) & (2**64 - 1):016x}"
                 for row in rows.tolist()

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from headgate.arrays import I64
 from headgate.errors import HeadgateError, JobError, UserFunctionError
 from headgate.operators import KeyedOperator, WindowedAggregation
-from headgate.routing import Assignment, Together, key_hash
+from headgate.routing import Assignment, Together, row_hash
 
 Rule = Literal["fail", "drop", "side"]
 """What to do with rows that cannot be used: stop, drop and count, or count and send to the side output."""
@@ -143,7 +143,7 @@ class Step:
         """The hashes that key groups and slots go by, of rows that have the key columns and these key hashes."""
         if not self.placed_by or not len(hashes):
             return hashes
-        return key_hash(*(rows.column(name) for name in self.placed_by))
+        return row_hash(rows.select(list(self.placed_by)))
 
     @property
     def may_be_alone(self) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
+import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
@@ -31,8 +32,9 @@ from headgate.engine.progress import rates_of
 from headgate.engine.running import migrated
 from headgate.engine.tasks import SETTINGS, SparkTasks
 from headgate.errors import AssignmentError, HeadgateError, JobError, QueryError
+from headgate.operators import keys_at
 from headgate.planners import PLANNERS, Limits, Planner
-from headgate.routing import Assignment, key_hash
+from headgate.routing import Assignment, row_hash
 from headgate.state import HEARTBEAT_SECONDS, Checkpoint, Files, Migration
 from headgate.testing import CrashPoints
 from headgate.topology import RePartition
@@ -426,8 +428,9 @@ class Query:
     ) -> None:
         """Move keys (by pinning them) or whole key groups to a slot, from the next batch on.
 
-        Keys are values, or tuples of values where the key has several columns. ``operator`` may be left out where the
-        job has one. Raises ``AssignmentError`` for a slot or a group that does not exist.
+        Keys are values, or tuples of values where the key has several columns; that of ``key_by()`` is ``()``.
+        ``operator`` may be left out where the job has one. Raises ``AssignmentError`` for a slot or a group that does
+        not exist, ``JobError`` for a key with too few or too many values.
         """
         if (keys is None) == (groups is None):
             raise JobError.option("move", "given either keys or groups", (keys, groups))
@@ -583,12 +586,17 @@ class Query:
 
     def _hashes(self, number: int, keys: Sequence[object]) -> Any:
         operator = self._driver.program.steps[number].operator
+        names = operator.key_names
         rows = [key if isinstance(key, tuple) else (key,) for key in keys]
-        columns = [
-            pa.array([row[at] for row in rows], operator.input_schema.field(name).type)
-            for at, name in enumerate(operator.key_names)
-        ]
-        return key_hash(*columns)
+        for row, key in zip(rows, keys, strict=True):
+            if len(row) != len(names):
+                must = f"a value for each of {', '.join(names)}" if names else "(), the only one of key_by()"
+                raise JobError.option(f"a key of {operator.name!r}", must, key)
+        columns = {
+            name: pa.array([row[at] for row in rows], operator.input_schema.field(name).type)
+            for at, name in enumerate(names)
+        }
+        return row_hash(keys_at(np.arange(len(rows)), pa.table(columns)))
 
     def __repr__(self) -> str:
         last = self.progress()

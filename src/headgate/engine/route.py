@@ -25,7 +25,7 @@ from headgate.engine.program import REJECTED, REJECTED_SCHEMA, Input, Program, R
 from headgate.engine.reading import read_file
 from headgate.errors import RowError
 from headgate.operators import NO_WATERMARK, WindowedAggregation, instants, pieces_of
-from headgate.routing import group_of, key_hash
+from headgate.routing import group_of, row_hash
 from headgate.windows import SLICE
 
 TAG = "__input"
@@ -155,7 +155,7 @@ class Router:
             return
         step = self.program.steps[operator]
         rows = rows.select(step.operator.input_schema.names)
-        hashes = key_hash(*(rows.column(name) for name in step.operator.key_names))
+        hashes = row_hash(rows.select(list(step.operator.key_names)))
         began, count = self.clock(), len(hashes)
         rows, hashes = self.orders.early(operator, rows, hashes)
         before = self.early.get(operator, (0, 0.0))

@@ -98,7 +98,7 @@ def _placed(step: Step) -> tuple[tuple[str, str], ...]:
 
 
 def _told(placed: tuple[tuple[str, str], ...]) -> str:
-    return ", ".join(f"{column} ({kind})" for column, kind in placed)
+    return ", ".join(f"{column} ({kind})" for column, kind in placed) or "no column"
 
 
 def _below(name: str) -> str:

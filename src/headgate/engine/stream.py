@@ -102,6 +102,11 @@ def _kept(what: str, keeps: Sequence[str], schema: pa.Schema) -> tuple[str, ...]
     return tuple(keeps)
 
 
+def _narrowest(schema: pa.Schema) -> pa.Field:
+    """The column that takes least room."""
+    return min(schema, key=lambda column: column.type.bit_width if pa.types.is_primitive(column.type) else 1 << 10)
+
+
 class Stream:
     """Rows on their way through a job. Immutable: every method gives a new stream, and several may branch off one.
 
@@ -259,9 +264,13 @@ class Stream:
         return Stream(self.job, nodes, self.schema)
 
     def key_by(self, *columns: str) -> KeyedStream:
-        """The rows by key. A key column may hold integers, strings, dates, timestamps, decimals, booleans or bytes."""
-        if not columns:
-            raise JobError.option("key_by", "given at least one column", ())
+        """The rows by key. A key column may hold integers, strings, dates, timestamps, decimals, booleans or bytes.
+
+        Without columns all rows are of one key, as with ``groupBy()`` in Spark: totals over everything, in one place,
+        in one slot. Results then have no key columns.
+        """
+        if not self.schema.names:
+            raise JobError.option("the rows of key_by", "rows with columns", "rows without any")
         for column in columns:
             if column not in self.schema.names:
                 raise JobError.unknown_column("key_by", column, self.schema.names)
@@ -311,6 +320,8 @@ class KeyedStream:
         text (``"count long"``), a dataclass, or ``hg.Pickled`` for any Python object. ``ttl`` forgets a key that has
         had no rows (and no timer) for so long. ``keeps`` names key columns that every result has as they were: a next
         operator with these keys can then run in the same task, without a shuffle.
+
+        The key is a value, a tuple where it has several columns, and ``()`` where it has none.
         """
         operator = PerKey.of(
             function,
@@ -366,7 +377,8 @@ class KeyedStream:
         return self._add(operator, ttl, timers=False, combine_early=combine_early, splits=split)
 
     def _used(self, aggregates: Mapping[str, Aggregate], until: str | None = None) -> pa.Schema:
-        """The columns that aggregates need, with the keys, the event time and until when it lasts."""
+        """The columns that aggregates need, with the keys, the event time and until when it lasts; at least one, since
+        rows without columns cannot be counted."""
         schema = self.stream.schema
         if until is not None and until not in schema.names:
             raise JobError.unknown_column("until", until, schema.names)
@@ -378,7 +390,7 @@ class KeyedStream:
         for column in sorted(name for name in used if name and name not in schema.names):
             if column != self.stream.job.event_time:
                 raise JobError.unknown_column("aggregate", column, schema.names)
-        return pa.schema([column for column in schema if column.name in used])
+        return pa.schema([column for column in schema if column.name in used] or [_narrowest(schema)])
 
     def window(
         self,

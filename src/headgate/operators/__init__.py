@@ -8,7 +8,7 @@ from headgate.operators.contract import NO_TIMER, NO_WATERMARK, Clock, KeyedInpu
 from headgate.operators.counts import CountAggregation
 from headgate.operators.custom import aggregate
 from headgate.operators.folds import Aggregate, Fold, Part
-from headgate.operators.grouping import Grouping, check_one_key, group_rows, key_runs
+from headgate.operators.grouping import Grouping, check_one_key, group_rows, key_runs, keys_at
 from headgate.operators.joins import LEFT, RIGHT, How, IntervalJoin, Tagged
 from headgate.operators.moments import stddev, variance
 from headgate.operators.occurrences import distinct, top_k
@@ -65,6 +65,7 @@ __all__ = [
     "instants",
     "is_ascending",
     "key_runs",
+    "keys_at",
     "last",
     "max_",
     "mean",

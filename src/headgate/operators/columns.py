@@ -90,15 +90,14 @@ def output_columns(declared: Declaration) -> pa.Schema:
 
 
 def check_names(operator: str, input_schema: pa.Schema, key_names: tuple[str, ...], state: pa.Schema) -> None:
-    """Check that an operator has keys, that they are columns of its input, and that state columns are not among them.
+    """Check that the keys of an operator are columns of its input, and that state columns are not among them.
 
     Raises ``InputError``.
     """
     missing = [name for name in key_names if name not in input_schema.names]
-    if not key_names or missing:
-        wrong = f"unknown: {listing(missing)}" if missing else "none were given"
+    if missing:
         raise InputError(
-            f"operator {operator!r} must be keyed by columns of its input, {wrong}: the input has "
+            f"operator {operator!r} must be keyed by columns of its input, unknown: {listing(missing)}: the input has "
             f"{listing(input_schema.names)}"
         )
     both = [name for name in state.names if name in key_names]

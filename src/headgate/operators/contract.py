@@ -80,7 +80,8 @@ class KeyedOperator(Protocol):
     """A step with state per key.
 
     Operators are made once, pickled to every task, and used for many micro-batches: they hold no state themselves, and
-    unpickling one is cheap. Schemas are those of Arrow; ``key_names`` name columns of ``input_schema``.
+    unpickling one is cheap. Schemas are those of Arrow; ``key_names`` name columns of ``input_schema``; where
+    there are none, all rows are of one key.
 
     ``combines`` says that rows of a key may be reduced before they are shuffled, and that a key may be split over
     several slots whose partial rows are brought together later. For an operator that does not combine,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from headgate.arrays import I32, I64, Bool, compiled
 from headgate.errors import KeyCollisionError
 from headgate.operators.arranging import bits, is_ascending, is_plain, rearranged
-from headgate.routing import key_hash
+from headgate.routing import row_hash
 
 RUN = 8
 """Rows of one key that lie side by side, on average, from which on rows count as coming key by key."""
@@ -137,16 +137,29 @@ def check_one_key(keys: pa.Table, grouping: Grouping) -> None:
 
 def distinct_keys(keys: pa.Table, codes: I32, first: I64) -> pa.Table:
     """The key of each number in ``codes``, checked as ``check_one_key`` does."""
-    found = keys.take(pa.array(first))
+    found = keys_at(first, keys)
     wrong = -1
     for column, expected in zip(keys.columns, found.columns, strict=True):
         row = _first_other(column.combine_chunks(), expected.combine_chunks(), codes)
         if row >= 0 and (wrong < 0 or row < wrong):
             wrong = row
     if wrong >= 0:
-        shared = key_hash(*keys.slice(wrong, 1).columns)
+        shared = row_hash(keys.slice(wrong, 1))
         raise KeyCollisionError.two_keys(_key_at(found, codes[wrong]), _key_at(keys, wrong), int(shared[0]))
     return found
+
+
+def keys_at(rows: I64, *keys: pa.Table) -> pa.Table:
+    """The keys at some rows of tables that lie one below the other, with the types of the first.
+
+    Without key columns there is one key, and a table of it has rows but no columns: ``take`` and ``concat_tables``
+    would lose their number.
+    """
+    first, *rest = keys
+    if not first.num_columns:
+        return pa.table([pa.nulls(len(rows))], names=["none"]).select([])
+    table = pa.concat_tables([first, *(each.cast(first.schema) for each in rest)]) if rest else first
+    return table.take(pa.array(rows))
 
 
 def _key_at(keys: pa.Table, row: int) -> object:

@@ -184,6 +184,8 @@ class IntervalJoin:
                 raise JobError.option(
                     "a column of a joined stream", "named other than the side that travels along", SIDE
                 )
+        if not self.left_keys and not self.right_keys:
+            raise JobError.joined_by_nothing(self.name)
         if len(self.left_keys) != len(self.right_keys):
             raise JobError.joined_keys(self.name, self.left_keys, self.right_keys)
         for one, other in ((self.time, self.time), *zip(self.left_keys, self.right_keys, strict=True)):

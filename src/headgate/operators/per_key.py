@@ -41,10 +41,10 @@ Values = tuple[object, ...]
 class PerKey(KeyedFunction):
     """A keyed operator made of a function that is called once per key and batch.
 
-    ``function(key, rows, state)``: the key's value (a tuple for several key columns), its ``Rows``, and its state, a
-    dict or an instance of the declared dataclass, to be changed in place. It returns None, one row (a dict, or a tuple
-    in the order of the output columns), or an iterable of rows; a generator will do. A fourth parameter is a
-    ``Context``. Within a key the order of rows is kept; keys come in no promised order.
+    ``function(key, rows, state)``: the key's value (a tuple for several key columns, ``()`` for none), its ``Rows``,
+    and its state, a dict or an instance of the declared dataclass, to be changed in place. It returns None, one row (a
+    dict, or a tuple in the order of the output columns), or an iterable of rows; a generator will do. A fourth
+    parameter is a ``Context``. Within a key the order of rows is kept; keys come in no promised order.
 
     The function must give the same for the same arguments, because a batch may be replayed. If it raises, the batch
     fails with ``UserFunctionError``; if what it returns or leaves in the state does not fit the declared columns, with

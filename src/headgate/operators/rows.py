@@ -229,8 +229,10 @@ def first_row(table: pa.Table, start: int, stop: int) -> dict[str, Any] | None:
 
 
 def key_values(keys: pa.Table) -> list[Any]:
-    """The keys as Python values: bare for one key column, tuples for several."""
+    """The keys as Python values: bare for one key column, tuples for several, and for none."""
     columns = [column.to_pylist() for column in keys.columns]
+    if not columns:
+        return [()] * keys.num_rows
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 

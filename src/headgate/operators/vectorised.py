@@ -28,8 +28,9 @@ from headgate.operators.rows import first_row, key_values, spent
 class Batch:
     """The keys that a batch touches in one slot, by column: key ``i`` has the rows ``starts[i]`` to ``starts[i + 1]``.
 
-    ``keys`` and ``state`` have one row per key; the state of a new key (``is_new``) has the declared initial values.
-    Timers are microseconds since 1970 UTC, ``NO_TIMER`` where none is set. A key whose timer fired may have no rows.
+    ``keys`` and ``state`` have one row per key; the state of a new key (``is_new``) has the declared initial values. A
+    stream that is keyed by no columns has one key, and ``keys`` a row without columns. Timers are microseconds since
+    1970 UTC, ``NO_TIMER`` where none is set. A key whose timer fired may have no rows.
     """
 
     rows: pa.Table

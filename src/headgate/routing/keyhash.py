@@ -14,6 +14,7 @@ timestamp              8 bytes, microseconds since 1970-01-01                   
 decimal, precision     the unscaled value: 8 bytes up to precision 18, beyond that     xxhash64(k)
                        the shortest big-endian two's complement bytes
 null                   nothing: the seed passes through                                xxhash64(k)
+no column at all       nothing: every row has the seed, 42, and all rows are one key
 =====================  ==============================================================  =========================
 
 So ``xxhash64(cast(user as bigint), country)`` in Spark equals ``key_hash(user, country)`` here. Floats are refused:
@@ -69,6 +70,11 @@ def key_hash(*columns: Column) -> I64:
     for position, array in enumerate(arrays):
         _fold(array, position, hashes)
     return hashes.view(np.int64)
+
+
+def row_hash(keys: pa.Table) -> I64:
+    """The hash of each row of a table of key columns. Without columns all rows are one key, whose hash is the seed."""
+    return key_hash(*keys.columns) if keys.num_columns else np.full(keys.num_rows, SEED, dtype=np.int64)
 
 
 def _arrow(column: Column, position: int) -> pa.Array:

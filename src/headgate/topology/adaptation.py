@@ -47,7 +47,8 @@ class Migrate:
             if target is home:
                 raise JobError.not_movable(self.operator, f"it is with {self.target!r} already: name another component")
             own = layout.topology.operator(self.operator).attributes
-            if not target.flexible and intersect(own, target.attributes) == frozenset():
+            alike = own == target.attributes  # maybe both run in one place
+            if not target.flexible and not alike and intersect(own, target.attributes) == frozenset():
                 raise JobError.not_movable(
                     self.operator,
                     f"it runs by {named(own)} and the rigid {target.label} by {named(target.attributes)}: leave it, "
