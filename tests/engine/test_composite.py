@@ -194,6 +194,37 @@ def test_functions_on_the_rows_of_an_operator_go_with_it(engine: Any, tmp_path: 
     ]
 
 
+def test_what_was_migrated_stays_so_when_the_query_is_started_again(engine: Any, tmp_path: Path) -> None:
+    still = engine.Bench(tmp_path / "still", _chain(), slots=1)
+    bench = engine.Bench(tmp_path / "moving", _chain())
+    _query(bench).migrate("third")
+    for at in range(2):
+        assert bench.batch(_rows(10 * at)) == still.batch(_rows(10 * at))
+    apart = ["first + second", "third", "other", "lossy"]
+    assert bench.driver.program.component_names == apart
+    for at in range(2, 4):
+        bench.restart()
+        assert bench.batch(_rows(10 * at)) == still.batch(_rows(10 * at))
+        assert bench.driver.program.component_names == apart
+    assert _told(_query(bench), "fused")[1:] == [
+        f"batch {batch}: fused: components are first + second, third, other, lossy, as was decided before the query "
+        "was started again"
+        for batch in (2, 3)
+    ]
+
+
+def test_a_job_that_wants_other_components_when_it_is_started_again_has_them(engine: Any, tmp_path: Path) -> None:
+    still = engine.Bench(tmp_path / "still", _chain(), slots=1)
+    bench = engine.Bench(tmp_path / "moving", _chain())
+    _query(bench).migrate("third")
+    assert bench.batch(_rows(0)) == still.batch(_rows(0))
+    bench.program = _chain().arranged([0, 1, 1, 2, 3])
+    bench.program = replace(bench.program, built=())
+    bench.restart()
+    assert bench.batch(_rows(10)) == still.batch(_rows(10))
+    assert bench.driver.program.component_names == ["first", "second + third", "other", "lossy"]
+
+
 @pytest.mark.parametrize(
     ("operator", "target", "text"),
     [

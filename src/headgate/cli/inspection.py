@@ -165,8 +165,8 @@ def state_of(checkpoint: Checkpoint, manifest: Manifest, text: str, operator: st
     """The state of a key in one operator, or in each that has it.
 
     ``text`` is the value; with several key columns a JSON array or values with commas between them, with none ``[]``
-    or an empty text. Raises
-    ``InputError`` for an operator that does not exist, a text that cannot be such a key, and a key without state.
+    or an empty text. Raises ``InputError`` for an operator that does not exist, a text that cannot be such a key, and a
+    key without state.
     """
     known = operators(checkpoint)
     names = [each["name"] for each in known]

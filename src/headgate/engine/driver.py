@@ -329,6 +329,10 @@ class Driver:
                 continue
             program = program.arranged(program.taken_apart(pair) if apart else program.put_together(pair))
             again.append(("fused", names[pair.consolidate], "taken apart" if apart else "put together"))
+        wanted = {name: wish for name, wish in wishes.items() if not name.startswith("share ")}
+        if components and components != program.components and wanted.items() <= before.wishes.items():
+            program = program.arranged(components)  # what was migrated by hand
+            again.append(("fused", "", f"components are {', '.join(program.component_names)}"))
         self._arrange(program.components)
         for number, step in enumerate(program.steps):
             same = before.wishes.get(f"share {number}") == "auto"

@@ -38,6 +38,10 @@ REJECTED_SCHEMA = pa.schema(
 )
 
 
+COMPONENTS = "components"
+"""The wish of a job that says which operators it was built to run in one task."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToOperator:
     """A leaf: rows go to this keyed operator."""
@@ -266,7 +270,8 @@ class Program:
             for number, step in enumerate(self.steps)
             if step.per_window or step.decides_sharing
         }
-        return {**ways, **sharing}
+        fused = " ".join(map(str, self.built or self.components))
+        return {COMPONENTS: fused, **ways, **sharing}
 
     @property
     def together(self) -> Together:

@@ -508,10 +508,10 @@ class Query:
         """Run a keyed operator in the task of another one, or in a task of its own (None), from the next batch on:
         enorm's Migrate.
 
-        Its key groups go to where the first operator of the component is; no window is lost or doubled. A query that is
-        started again has the components of its job. While key groups are being handed over smoothly it waits. Raises
-        ``JobError`` for an operator that the job does not have, and where the two cannot be one component (other key
-        columns, say).
+        Its key groups go to where the first operator of the component is; no window is lost or doubled. It stays so
+        when the query is started again, unless the job then wants other components than it did. While key groups are
+        being handed over smoothly it waits. Raises ``JobError`` for an operator that the job does not have, and where
+        the two cannot be one component (other key columns, say).
         """
         number, target = self._operator(operator), None if to is None else self._operator(to)
         if self._ended.is_set():
