@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -213,16 +214,75 @@ def test_what_was_migrated_stays_so_when_the_query_is_started_again(engine: Any,
     ]
 
 
-def test_a_job_that_wants_other_components_when_it_is_started_again_has_them(engine: Any, tmp_path: Path) -> None:
-    still = engine.Bench(tmp_path / "still", _chain(), slots=1)
-    bench = engine.Bench(tmp_path / "moving", _chain())
-    _query(bench).migrate("third")
-    assert bench.batch(_rows(0)) == still.batch(_rows(0))
-    bench.program = _chain().arranged([0, 1, 1, 2, 3])
-    bench.program = replace(bench.program, built=())
+def _apart() -> Program:
+    """The chain, built with every operator by itself."""
+    return replace(_chain().arranged(range(5)), built=())
+
+
+def _with_branches(program: Program, number: int, *branches: Any) -> Program:
+    steps = list(program.steps)
+    steps[number] = replace(steps[number], branches=branches)
+    return replace(program, steps=tuple(steps))
+
+
+def _forgetful() -> Program:
+    """The function between the first two no longer says that it keeps k."""
+    program = _apart()
+    same, *others = program.steps[0].branches
+    return _with_branches(program, 0, replace(same, keeps=frozenset()), *others)
+
+
+def _rewired() -> Program:
+    """The second, which was between the first and the third, is behind the third."""
+    program = _apart()
+    first, third = program.steps[0].branches, program.steps[2].branches
+    schema = program.steps[1].operator.input_schema
+    back = Mapped("back", lambda rows: rows.append_column("j", rows["k"]), "arrow", schema, (ToOperator(1),))
+    program = _with_branches(program, 0, replace(first[0], branches=(ToOperator(2),)), *first[1:])
+    program = _with_branches(program, 2, back, *third)
+    return replace(_with_branches(program, 1).arranged(range(5)), built=())
+
+
+@pytest.mark.parametrize(
+    ("migrate", "job", "names", "text"),
+    [
+        pytest.param(
+            ("second", "first"), replace(_chain().arranged([0, 1, 1, 2, 3]), built=()),
+            ["first", "second + third", "other", "lossy"], "", id="built with others",
+        ),
+        pytest.param(
+            ("second", "first"), replace(_apart(), kept_apart=(("first", "second"),)),
+            ["first", "second", "third", "other", "lossy"], "", id="keep_apart",
+        ),
+        pytest.param(
+            ("second", "first"), _forgetful(), ["first", "second", "third", "other", "lossy"],
+            r"rows may lose k on their way within first \+ second", id="rows may lose a column now",
+        ),
+        pytest.param(
+            ("second", "first"),
+            replace(_apart(), steps=(replace(_apart().steps[0], splits=True), *_apart().steps[1:])),
+            ["first", "second", "third", "other", "lossy"], "hot keys are split over slots", id="splits keys now",
+        ),
+        pytest.param(
+            ("second", "first"), _rewired(), ["first", "second", "third", "other", "lossy"],
+            "wait for each other|circle", id="components would wait for each other now",
+        ),
+    ],
+)  # fmt: skip
+def test_a_job_that_has_changed_when_it_is_started_again_has_its_own_components(
+    engine: Any, tmp_path: Path, migrate: tuple[str, str], job: Program, names: list[str], text: str
+) -> None:
+    bench = engine.Bench(tmp_path, _apart())
+    _query(bench).migrate(migrate[0], to=migrate[1])
+    bench.batch(_rows(0))
+    assert bench.driver.program.component_names[0] == "first + second"
+    bench.program = job
     bench.restart()
-    assert bench.batch(_rows(10)) == still.batch(_rows(10))
-    assert bench.driver.program.component_names == ["first", "second + third", "other", "lossy"]
+    assert sum(row["v"] for row in bench.batch(_rows(10))["other"]) == 2 * len(KEYS)
+    assert bench.driver.program.component_names == names
+    refused = _told(_query(bench), "refused")
+    assert len(refused) == bool(text)
+    assert all(re.search(f"components are those of the job again: .*({text})", one) for one in refused)
 
 
 @pytest.mark.parametrize(

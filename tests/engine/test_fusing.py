@@ -198,8 +198,16 @@ def test_a_function_that_changes_what_its_component_is_placed_by(engine: Any, tm
     program = replace(program, steps=(replace(program.steps[0], branches=(branch,)), *program.steps[1:]))
     bench = engine.Bench(tmp_path, program)
     told = r"^rows that 'visits' hands to 'users' must keep the value of u that they came with, .* \{'u': '[A-Z]+'\}"
+    rows = _rows([(user, 1, 0) for user in USERS], 0)
     with pytest.raises(UserFunctionError, match=told):
-        bench.batch(_rows([(user, 1, 0) for user in USERS], 0))
+        bench.batch(rows)
+    bench.restart()
+    with pytest.raises(UserFunctionError, match=told):
+        bench.batch(rows)
+    # As the error says: without keeps= the two are apart, also in the batch that was planned with them together.
+    bench.program = replace(program.arranged(range(len(program.steps))), built=())
+    bench.restart()
+    assert {row["u"] for row in bench.batch(rows)["users"]} == {user.upper() for user in USERS}
 
 
 def _where(rows: pa.Table) -> int:

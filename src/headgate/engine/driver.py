@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from headgate.arrays import I64
-from headgate.control import Controller, Entry, Kind, Verdict
+from headgate.control import Controller, Entry, Verdict
 from headgate.engine.arrivals import Arrived
 from headgate.engine.keyed import OperatorBatch
 from headgate.engine.migrating import Migrations, Underway
@@ -32,6 +32,7 @@ from headgate.engine.outbox import Outbox
 from headgate.engine.payload import HASH, decode
 from headgate.engine.program import Pair, Program, ToOperator, ToOutput, flow, leaves
 from headgate.engine.progress import END_OF_INPUT, progress_of
+from headgate.engine.running import AS_BEFORE, as_before
 from headgate.engine.sharing import SharingWatch
 from headgate.engine.splitting import Splitting
 from headgate.errors import CheckpointError, JobError
@@ -227,9 +228,7 @@ class Driver:
         if written is not None:
             if written.decisions:  # the crash may have come between the two
                 self.checkpoint.append_journal(number, written.decisions)
-            if not self._coming and (written.components or self._job.components) != self.program.components:
-                self._come(self.program.components)  # the batch runs with those that it was planned for
-            return written
+            return self._once_more(written)
         last = self.last
         ahead, rearranged = self._rearranged(number)
         hurried = ahead is None and bool(self._rearranging)
@@ -295,6 +294,15 @@ class Driver:
         self.crash.reach("after plan write", number)
         return plan
 
+    def _once_more(self, plan: BatchPlan) -> BatchPlan:
+        """The plan of a batch that runs again. Operators are in one task only if they were by the plan, because key
+        groups may be handed over between them, and are in the job as it is now, because it may no longer allow that:
+        in the same slots but apart, the same rows meet the same state."""
+        components = self.program.refined(plan.components or self._job.components)
+        if not self._coming and components != self.program.components:
+            self._come(self.program.components)
+        return replace(plan, components=components)
+
     def _arrange(self, components: tuple[int, ...]) -> None:
         """Go on with these components."""
         if components == self.program.components:
@@ -318,29 +326,14 @@ class Driver:
         before = self.checkpoint.plan(done + 1) or (self.checkpoint.plan(done) if done >= 0 else None)
         if before is None:
             return
-        wishes, names = self._job.wishes, [step.operator.name for step in self._job.steps]
-        program = self._job
-        again: list[tuple[Kind, str, str]] = []
-        components = before.coming or before.components
-        for pair in program.pairs if components else ():
-            wish = f"split {pair.compute} {pair.consolidate}"
-            apart = components[pair.compute] != components[pair.consolidate]
-            if before.wishes.get(wish) != wishes[wish] or apart == program.apart(pair):
-                continue
-            program = program.arranged(program.taken_apart(pair) if apart else program.put_together(pair))
-            again.append(("fused", names[pair.consolidate], "taken apart" if apart else "put together"))
-        wanted = {name: wish for name, wish in wishes.items() if not name.startswith("share ")}
-        if components and components != program.components and wanted.items() <= before.wishes.items():
-            program = program.arranged(components)  # what was migrated by hand
-            again.append(("fused", "", f"components are {', '.join(program.component_names)}"))
+        program, told = as_before(self._job, before)
         self._arrange(program.components)
         for number, step in enumerate(program.steps):
             same = before.wishes.get(f"share {number}") == "auto"
             if step.decides_sharing and same and number in before.per_window:
                 self.per_window |= {number}
-                again.append(("shared", names[number], "computed per window"))
-        reason = "as was decided before the query was started again"
-        self._told += [Entry(0, kind, f"{what}, {reason}", name) for kind, name, what in again]
+                told.append(Entry(0, "shared", f"computed per window, {AS_BEFORE}", step.operator.name))
+        self._told += told
 
     def _keep_apart_what_is_handed_over(self) -> None:
         """A job that was started again with more fused than before runs apart until two slots no longer have a part of

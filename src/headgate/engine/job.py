@@ -127,7 +127,8 @@ class Job:
         self._together.append(operators)
 
     def keep_apart(self, one: str, other: str) -> None:
-        """Never run these two keyed operators in one task."""
+        """Never run these two keyed operators in one task, unless ``query.migrate`` or ``query.combine`` puts them into
+        one by hand."""
         self._apart.append((one, other))
 
     def components(self) -> Fused:
@@ -198,6 +199,7 @@ class Job:
             late=self.late,
             bad_keys=self.bad_keys,
             pairs=self._pairs(steps),
+            kept_apart=tuple(self._apart),
         )
 
     def _pairs(self, steps: Sequence[Step]) -> tuple[Pair, ...]:

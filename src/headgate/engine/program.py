@@ -39,7 +39,7 @@ REJECTED_SCHEMA = pa.schema(
 
 
 COMPONENTS = "components"
-"""The wish of a job that says which operators it was built to run in one task."""
+"""The wish of a job that says which operators are to run in one task, and which never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +185,8 @@ class Program:
     pairs: tuple[Pair, ...] = ()
     built: tuple[int, ...] = ()
     """The components that the job was built with, where it has others now."""
+    kept_apart: tuple[tuple[str, str], ...] = ()
+    """Operators that the job says are never to run in one task."""
 
     @property
     def depth(self) -> int:
@@ -217,6 +219,16 @@ class Program:
         steps = zip(self.steps, components, deep, strict=True)
         made = tuple(replace(step, component=own, depth=at) for step, own, at in steps)
         return replace(self, steps=made, built=self.built or self.components)
+
+    def refined(self, components: Sequence[int]) -> tuple[int, ...]:
+        """The components of operators that are in one both here and by these; where even these would wait for each
+        other, since the job has changed, each operator is one."""
+        both = list(zip(self.components, components, strict=True))
+        numbers = {pair: number for number, pair in enumerate(dict.fromkeys(both))}
+        try:
+            return self.arranged([numbers[pair] for pair in both]).components
+        except JobError:
+            return self.arranged(range(len(both))).components
 
     def taken_apart(self, pair: Pair) -> tuple[int, ...]:
         """The components with the compute of a pair in one of its own: enorm's split.
@@ -270,8 +282,8 @@ class Program:
             for number, step in enumerate(self.steps)
             if step.per_window or step.decides_sharing
         }
-        fused = " ".join(map(str, self.built or self.components))
-        return {COMPONENTS: fused, **ways, **sharing}
+        fused = [" ".join(map(str, self.built or self.components)), *sorted(map(" / ".join, self.kept_apart))]
+        return {COMPONENTS: ", never ".join(fused), **ways, **sharing}
 
     @property
     def together(self) -> Together:

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headgate.control import Entry
 from headgate.engine.fusing import kind_of, longest_window
 from headgate.engine.program import Branch, Mapped, Program, Step, ToOperator, ToOutput
 from headgate.errors import JobError
 from headgate.operators import PerKey, Vectorised
+from headgate.state import BatchPlan
 from headgate.topology import ALL, Component, Edge, Kind, Layout, Migrate, Operator, Topology
+
+AS_BEFORE = "as was decided before the query was started again"
+"""Why components, or windows, are not as the job has them."""
 
 
 def layout_of(program: Program) -> Layout:
@@ -65,7 +70,51 @@ def migrated(program: Program, operator: int, target: int | None) -> tuple[tuple
     if other is None or target is None:
         components[operator] = len(components)
         return program.arranged(components).components, f"{name} left {left} for a component of its own"
-    own, theirs = _placed(step), _placed(other)
+    _check_mates(step, other, after, makes)
+    components[operator] = components[target]
+    return program.arranged(components).components, f"{name} joined {other.operator.name}, which makes {makes}"
+
+
+def as_before(job: Program, before: BatchPlan) -> tuple[Program, list[Entry]]:
+    """A job with the components that it last had, as far as it wants what it wanted then, and what to say of it. With
+    its own where it has changed so that those cannot be any more."""
+    wishes, components = job.wishes, before.coming or before.components
+    told: list[Entry] = []
+    program = job
+    try:
+        for pair in job.pairs if components else ():
+            wish = f"split {pair.compute} {pair.consolidate}"
+            apart = components[pair.compute] != components[pair.consolidate]
+            if before.wishes.get(wish) != wishes[wish] or apart == program.apart(pair):
+                continue
+            program = program.arranged(program.taken_apart(pair) if apart else program.put_together(pair))
+            what = "taken apart" if apart else "put together"
+            told.append(Entry(0, "fused", f"{what}, {AS_BEFORE}", job.steps[pair.consolidate].operator.name))
+        wanted = {name: wish for name, wish in wishes.items() if not name.startswith("share ")}
+        if components and components != program.components and wanted.items() <= before.wishes.items():
+            program = program.arranged(components)  # what was migrated by hand
+            names = ", ".join(program.component_names)
+            told.append(Entry(0, "fused", f"components are {names}, {AS_BEFORE}"))
+        if program is not job:
+            check_components(program)
+    except JobError as error:
+        return job, [Entry(0, "refused", f"components are those of the job again: {error}")]
+    return program, told
+
+
+def check_components(program: Program) -> None:
+    """Raises ``JobError`` where operators are in one component that ``migrated`` would not put together."""
+    layout = layout_of(program)
+    for members in program.together.components:
+        first, *others = (program.steps[member] for member in members)
+        for step in others:
+            own = layout.component(step.operator.name)
+            _check_mates(step, first, own, _label(program, own))
+
+
+def _check_mates(step: Step, other: Step, component: Component, label: str) -> None:
+    """Whether two operators can be in this component, by what places their keys."""
+    name, own, theirs = step.operator.name, _placed(step), _placed(other)
     if step.splits or other.splits:
         raise JobError.not_movable(
             name, "hot keys are split over slots, which no other operator could follow: leave it"
@@ -76,14 +125,12 @@ def migrated(program: Program, operator: int, target: int | None) -> tuple[tuple
             f"it is placed by {_told(own)} and {other.operator.name!r} by {_told(theirs)}, and state stays in its key "
             "groups: fuse them in the job, and start it on a new checkpoint",
         )
-    lost = [column for column, _ in own if after.attributes is not ALL and column not in after.attributes]
+    lost = [column for column, _ in own if component.attributes is not ALL and column not in component.attributes]
     if lost:
         raise JobError.not_movable(
             name,
-            f"rows may lose {', '.join(lost)} on their way within {makes}: say keeps= if they do not",
+            f"rows may lose {', '.join(lost)} on their way within {label}: say keeps= if they do not",
         )
-    components[operator] = components[target]
-    return program.arranged(components).components, f"{name} joined {other.operator.name}, which makes {makes}"
 
 
 def _label(program: Program, component: Component) -> str:
