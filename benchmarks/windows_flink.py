@@ -277,8 +277,8 @@ def report(
         name=f"windows_flink_{name}",
         title=f"Windows of {length} minutes every minute, against Flink",
         setup=f"Count and sum per key and window; {count} minutes of {rows:,} rows, {keys:,} keys, Zipf {SKEW}; event "
-        f"time with watermarks that wait for nothing. headgate: local[{CORES}], {SLOTS} slots, a batch a minute, "
-        "every batch committed, results written to files and read back by the driver. Flink "
+        f"time, with watermarks that wait for nothing (Flink's: a millisecond). headgate: local[{CORES}], {SLOTS} "
+        "slots, a batch a minute, every batch committed, results written to files and read back by the driver. Flink "
         f"{version}: SQL in streaming mode, the HOP table function, parallelism {SLOTS}, objects reused, a JVM of "
         f"{MEMORY}; of the results it writes only those of eight keys, with the time. Both read the same rows from "
         f"CSV, four files a minute for headgate, one file per reader for Flink. Minutes {first + 1} to {count} count, "
