@@ -229,17 +229,22 @@ def _forgetful() -> Program:
     """The function between the first two no longer says that it keeps k."""
     program = _apart()
     same, *others = program.steps[0].branches
+    assert isinstance(same, Mapped)
     return _with_branches(program, 0, replace(same, keeps=frozenset()), *others)
 
 
 def _rewired() -> Program:
     """The second, which was between the first and the third, is behind the third."""
     program = _apart()
-    first, third = program.steps[0].branches, program.steps[2].branches
-    schema = program.steps[1].operator.input_schema
-    back = Mapped("back", lambda rows: rows.append_column("j", rows["k"]), "arrow", schema, (ToOperator(1),))
-    program = _with_branches(program, 0, replace(first[0], branches=(ToOperator(2),)), *first[1:])
-    program = _with_branches(program, 2, back, *third)
+    same, *others = program.steps[0].branches
+    assert isinstance(same, Mapped)
+
+    def with_j(rows: Any) -> Any:
+        return rows.append_column("j", rows["k"])
+
+    back = Mapped("back", with_j, "arrow", program.steps[1].operator.input_schema, (ToOperator(1),))
+    program = _with_branches(program, 0, replace(same, branches=(ToOperator(2),)), *others)
+    program = _with_branches(program, 2, back, *program.steps[2].branches)
     return replace(_with_branches(program, 1).arranged(range(5)), built=())
 
 
