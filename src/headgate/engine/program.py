@@ -282,7 +282,7 @@ class Program:
             for number, step in enumerate(self.steps)
             if step.per_window or step.decides_sharing
         }
-        fused = [" ".join(map(str, self.built or self.components)), *sorted(map(" / ".join, self.kept_apart))]
+        fused = [" ".join(map(str, self.components)), *sorted(map(" / ".join, self.kept_apart))]
         return {COMPONENTS: ", never ".join(fused), **ways, **sharing}
 
     @property
