@@ -205,7 +205,7 @@ class Race:
 
 def figure16(quick: bool) -> Report:
     """Time for the same rows by the number of fused operators."""
-    keys, rows, batches, rounds = (500, 10_000, 4, 1) if quick else (5_000, 8_000_000, 4, 3)
+    keys, rows, batches, rounds = (500, 10_000, 4, 1) if quick else (5_000, 8_000_000, 4, 2)
     streams = {form: Stream(form, rows // SHARE[form]) for form in FORMS}
     smaller = [Stream(LOANS, rows // SHARE[LOANS] // part) for part in (8, 2)]
     with scratch() as space, session(CORES, SLOTS) as spark:
