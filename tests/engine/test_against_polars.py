@@ -255,11 +255,11 @@ CASES: dict[str, st.SearchStrategy[Case]] = {
 }
 
 RICHLY: dict[str, st.SearchStrategy[Case]] = {
-    "whole windows": _windows(aggregates=RICHER),
-    "one computation per window": _windows(aggregates=RICHER, share="per window"),
-    "halves in one task or two": _windows(aggregates=RICHER, split="auto"),
-    "sessions": st.builds(_of_sessions, st.sampled_from([1, 6, 15, 40]), st.just(RICHER)),
-    "count windows": st.builds(_of_counts, st.integers(1, 7), st.integers(1, 7), st.just(RICHER)),
+    "lists and bytes, whole windows": _windows(aggregates=RICHER),
+    "lists and bytes, one computation per window": _windows(aggregates=RICHER, share="per window"),
+    "lists and bytes, halves in one task or two": _windows(aggregates=RICHER, split="auto"),
+    "lists and bytes, sessions": st.builds(_of_sessions, st.sampled_from([1, 6, 15, 40]), st.just(RICHER)),
+    "lists and bytes, count windows": st.builds(_of_counts, st.integers(1, 7), st.integers(1, 7), st.just(RICHER)),
 }
 
 HALVES = {name: case for name, case in CASES.items() if name.startswith("halves")}
@@ -332,7 +332,7 @@ def _emitted(bench: Any) -> Any:
     return pl.from_arrow(table).with_columns(pl.col(pl.Datetime("us", "UTC")).dt.epoch("us"))
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("case", [*CASES.values(), *RICHLY.values()], ids=[*CASES, *RICHLY])
 @settings(max_examples=20)
 @given(data=st.data(), way=WAYS, turns=_turns(8), seed=st.integers(0, 99))
 def test_a_job_gives_what_one_query_over_all_rows_gives(
@@ -357,21 +357,6 @@ def test_parts_of_windows_that_moves_leave_in_several_slots_are_brought_together
     case: st.SearchStrategy[Case],
     way: str,
     data: st.DataObject,
-    turns: Any,
-    seed: int,
-) -> None:
-    play(engine, tmp_path_factory.mktemp("polars"), data.draw(case), way, turns, seed)
-
-
-@pytest.mark.parametrize("case", RICHLY.values(), ids=RICHLY.keys())
-@settings(max_examples=15)
-@given(data=st.data(), way=WAYS, turns=_turns(8), seed=st.integers(0, 99))
-def test_so_do_aggregates_whose_state_is_lists_or_bytes_or_of_the_user_s_own(
-    engine: Any,
-    tmp_path_factory: pytest.TempPathFactory,
-    case: st.SearchStrategy[Case],
-    data: st.DataObject,
-    way: str,
     turns: Any,
     seed: int,
 ) -> None:
