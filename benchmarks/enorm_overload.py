@@ -67,7 +67,8 @@ overloaded, 1.05."""
 
 EXTRA = 0.5
 THETA = 0.005
-"""Half a percent, about what a key group is: a plan is made whenever there is something to gain."""
+"""Of the mean load of a slot: half a key group and a little more, so that plans are made while there is something to
+gain."""
 
 TARGET = 10.0
 
@@ -325,7 +326,7 @@ def latencies(seconds: F64, period: float) -> F64:
 
 
 def race(spark: SparkSession, space: Path, setting: Setting, rng: np.random.Generator) -> dict[str, Run]:
-    """All configurations over the stream, and both forms, twice, over the one that is spread evenly, in lockstep."""
+    """All configurations over the stream, and both forms over the one that is spread evenly, in lockstep."""
     skewed, even = prepared(spark, space, setting, rng)
     steps = Lockstep(rng)
     sinks: dict[str, MemorySink] = {}
