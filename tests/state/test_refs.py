@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.arrays import I32
 from headgate.routing.places import NOBODY, SHARED
-from headgate.state import Bitmap, Layout, Ref, RunInfo, moved
+from headgate.state import Bitmap, Layout, PackedRefs, Ref, RunInfo, moved
 
 
 def info(name: str, batch: int, places: list[int], rows: int = 100) -> RunInfo:
@@ -95,3 +95,19 @@ def test_no_bit_is_lost_or_in_two_slots(data: st.DataObject) -> None:
         assert [ref.run.batch for ref in refs] == sorted(ref.run.batch for ref in refs)
         assert len({ref.run.name for ref in refs}) == len(refs)
     assert moved(after, 0, owners(*old)) == moved(layout, 0, owners(*old))
+
+
+def test_references_travel_packed_and_each_slot_unpacks_its_own() -> None:
+    travelled = pickle.loads(pickle.dumps(LAYOUT.packed()))
+    assert isinstance(travelled.owners, PackedRefs)
+    assert travelled.refs(0, 0) == LAYOUT.refs(0, 0)
+    assert travelled.refs(1, 0) == ()
+    assert ((0, 1) in travelled.owners, (1, 0) in travelled.owners) == (True, False)
+    assert dict(travelled.owners) == LAYOUT.owners
+
+
+def test_what_differs_between_layouts_is_given_as_it_is_here() -> None:
+    after = moved(LAYOUT, 0, owners(0, 2, 0, 1))
+    assert LAYOUT.differing(after) == {(0, 0): LAYOUT.refs(0, 0), (0, 2): ()}
+    assert after.differing(LAYOUT) == {(0, 0): after.refs(0, 0), (0, 2): after.refs(0, 2)}
+    assert LAYOUT.differing(LAYOUT) == {}

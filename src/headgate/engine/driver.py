@@ -450,10 +450,10 @@ class Driver:
 
     def _orders(self, plan: BatchPlan, last: Manifest | None) -> Orders:
         before = last.assignment if last is not None else plan.assignment
-        sources = last.layout if last is not None else Layout()
+        committed = last.layout if last is not None else Layout()
         shared_before = self._shared_before()
         ended = tuple(one for one in (last.handovers if last is not None else ()) if one not in plan.handovers)
-        layout = sources
+        layout = committed
         for operator in range(len(self.program.steps)):
             places = Places(plan.assignment, operator, plan.shared[operator])
             held: dict[int, Bitmap] = {}
@@ -478,7 +478,7 @@ class Driver:
             shared=plan.shared,
             shared_before=shared_before,
             layout=layout,
-            sources=sources,
+            sources=committed.differing(layout),
             migration=plan.migration,
             handovers=plan.handovers,
             ended=ended,

@@ -172,7 +172,7 @@ class OperatorBatch:
         for source in np.unique(moving.source[mine]):
             rows = mine[moving.source[mine] == source]
             rows = rows[by_place(moving.source_place[rows], moving.hash[rows])]
-            refs = self.orders.sources.refs(self.number, int(source))
+            refs = self.orders.refs_before(self.number, int(source))
             found = lookup(self.orders.files, refs, self.schema, moving.source_place[rows], moving.hash[rows])
             tables.append(found.table.filter(pa.array(found.present)))
         table = pa.concat_tables(tables).combine_chunks() if tables else self.schema.empty_table()
@@ -185,7 +185,7 @@ class OperatorBatch:
 
     def _copied(self) -> tuple[int, tuple[Ref, ...]]:
         """The key groups we gained, rewritten as a run of our own at once: the papers' way, kept as a baseline."""
-        before = {ref.run.name: ref.places for ref in self.orders.sources.refs(self.number, self.slot)}
+        before = {ref.run.name: ref.places for ref in self.orders.refs_before(self.number, self.slot)}
         gained, kept = [], []
         for ref in self.refs:
             had = before.get(ref.run.name)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -13,7 +14,7 @@ from headgate.arrays import I32, I64
 from headgate.engine.program import Program
 from headgate.operators import WindowedAggregation
 from headgate.routing import Assignment, Handover, Handovers, Places, Relocation
-from headgate.state import Files, Layout, Migration, Ref
+from headgate.state import Files, Layout, Migration, Owner, PackedRefs, Ref
 from headgate.stats.loads import OperatorLoad
 from headgate.testing import CrashPoints
 
@@ -23,12 +24,12 @@ class Orders:
     """Everything a task of batch N needs. The same orders give the same results and the same state, so a batch can be
     replayed after a crash at any point.
 
-    ``layout`` is that of batch N-1 with places already given to their owners of batch N; ``sources`` that of N-1 as it
-    was, to read keys that change place. Timers fire that lie after the last batch's ``watermark`` and ``now`` and up to
-    this one's. ``cold``: the first batch of a run, in which slots also start workers and load code, so that how long a
-    slot was busy says little about its keys. ``handovers`` are the key groups that two slots have a part of; of those
-    that have ``ended`` the old slot forgets its part. ``per_window``: operators whose windows are computed one by one,
-    and not made of slices.
+    ``layout`` is that of batch N-1 with places already given to their owners of batch N; ``sources`` what slots that
+    get or lose places by that had in N-1, to read keys that change place. Timers fire that lie after the last batch's
+    ``watermark`` and ``now`` and up to this one's. ``cold``: the first batch of a run, in which slots also start
+    workers and load code, so that how long a slot was busy says little about its keys. ``handovers`` are the key groups
+    that two slots have a part of; of those that have ``ended`` the old slot forgets its part. ``per_window``: operators
+    whose windows are computed one by one, and not made of slices.
     """
 
     program: bytes
@@ -44,7 +45,7 @@ class Orders:
     shared: tuple[I64, ...]
     shared_before: tuple[I64, ...]
     layout: Layout
-    sources: Layout
+    sources: Mapping[Owner, tuple[Ref, ...]] = field(default_factory=dict)
     migration: Migration = "auto"
     handovers: tuple[Handover, ...] = ()
     ended: tuple[Handover, ...] = ()
@@ -89,9 +90,27 @@ class Orders:
     def refs(self, operator: int, slot: int) -> tuple[Ref, ...]:
         return self.layout.refs(operator, slot)
 
+    def refs_before(self, operator: int, slot: int) -> tuple[Ref, ...]:
+        """What a slot had in batch N-1."""
+        had = self.sources.get((operator, slot))
+        return self.refs(operator, slot) if had is None else had
+
     def changes(self, operator: int, slot: int) -> bool:
         """Whether a slot gets or loses places of an operator in this batch."""
-        return self.layout.refs(operator, slot) != self.sources.refs(operator, slot)
+        return (operator, slot) in self.sources
+
+    def packed(self) -> bytes:
+        """The orders as they travel: packed once for all tasks of a batch, whatever stage they are of."""
+        travelling = replace(self, layout=self.layout.packed(), sources=PackedRefs.of(self.sources))
+        return pickle.dumps(travelling, protocol=5)
+
+
+@lru_cache(maxsize=1)
+def unpacked(packed: bytes) -> Orders:
+    """What ``Orders.packed`` gave. A worker that has tasks of several stages of a batch unpacks it once."""
+    orders = pickle.loads(packed)
+    assert isinstance(orders, Orders)
+    return orders
 
 
 @dataclass(frozen=True, slots=True)

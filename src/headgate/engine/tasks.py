@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate.engine.orders import Orders, Report
+from headgate.engine.orders import Orders, Report, unpacked
 from headgate.engine.payload import EXCHANGE_SCHEMA, REPORT
 from headgate.engine.workers import settle
 
@@ -56,11 +56,12 @@ class SparkTasks:
             self._configured = session
         program = orders.load()
         session.sparkContext.setJobDescription(f"headgate {program.name}: batch {orders.batch}")
+        packed = orders.packed()
         for attempt in range(1, ATTEMPTS + 1):
-            stage = frame.mapInArrow(route_function(orders), exchange)
+            stage = frame.mapInArrow(route_function(packed), exchange)
             for depth in range(1, program.depth + 1):
                 stage = stage.repartitionById(orders.assignment.slots, sf.col("slot"))
-                stage = stage.mapInArrow(slot_function(orders, depth), exchange)
+                stage = stage.mapInArrow(slot_function(packed, depth), exchange)
             try:
                 rows = stage.collect()
                 break
@@ -75,6 +76,7 @@ def inline(frame: Sequence[pa.RecordBatch | pa.Table], orders: Orders) -> list[R
     from headgate.engine.route import Router
     from headgate.engine.slot import SlotTask
 
+    orders = unpacked(orders.packed())  # what does not travel well is found here too
     slots = orders.assignment.slots
     sent: list[pa.RecordBatch] = []
     for part, rows in enumerate(frame):
@@ -89,25 +91,25 @@ def inline(frame: Sequence[pa.RecordBatch | pa.Table], orders: Orders) -> list[R
     return [pickle.loads(row.column(4)[0].as_buffer()) for row in sent if row.column(1)[0].as_py() == REPORT]
 
 
-def route_function(orders: Orders) -> Task:
-    """The first stage: one call per partition of the batch."""
+def route_function(orders: bytes) -> Task:
+    """The first stage: one call per partition of the batch. ``orders`` are packed."""
 
     def route(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from headgate.engine.route import Router
 
-        yield from Router(orders, _partition()).run(batches)
+        yield from Router(unpacked(orders), _partition()).run(batches)
         settle()
 
     return route
 
 
-def slot_function(orders: Orders, depth: int) -> Task:
-    """A stage of slots: one call per slot, its number being that of the partition."""
+def slot_function(orders: bytes, depth: int) -> Task:
+    """A stage of slots: one call per slot, its number being that of the partition. ``orders`` are packed."""
 
     def slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from headgate.engine.slot import SlotTask
 
-        yield from SlotTask(orders, _partition(), depth).run(batches)
+        yield from SlotTask(unpacked(orders), _partition(), depth).run(batches)
         settle()
 
     return slot

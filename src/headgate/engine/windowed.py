@@ -129,7 +129,7 @@ class WindowBatch:
 
     def _copied(self) -> int:
         """Write what the places we gained hold as a run of our own, first of all: the papers' way. Its bytes."""
-        before = {ref.run.name: ref.places for ref in self.orders.sources.refs(self.number, self.slot)}
+        before = {ref.run.name: ref.places for ref in self.orders.refs_before(self.number, self.slot)}
         gained = [
             Ref(ref.run, new) for ref in self.refs if (new := ref.places.minus(before.get(ref.run.name, Bitmap())))
         ]

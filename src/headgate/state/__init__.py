@@ -15,7 +15,7 @@ from headgate.state.manifest import (
 )
 from headgate.state.merge import GROWTH, MAX_REFS, fold, merge, scan, write_delta
 from headgate.state.ownership import HEARTBEAT_SECONDS
-from headgate.state.refs import Layout, Ref, astray, moved
+from headgate.state.refs import Layout, Owner, PackedRefs, Ref, astray, moved
 from headgate.state.rows import FIRST_KEY, NEVER, Timer, row_schema, timer_column
 from headgate.state.runs import Run, RunInfo, open_run
 from headgate.state.writer import RunWriter
@@ -36,6 +36,8 @@ __all__ = [
     "Layout",
     "Manifest",
     "Migration",
+    "Owner",
+    "PackedRefs",
     "Ref",
     "Run",
     "RunInfo",

@@ -23,6 +23,9 @@ class Bitmap:
     def __post_init__(self) -> None:
         object.__setattr__(self, "packed", self.packed.rstrip(b"\0"))  # one form per set
 
+    def __reduce__(self) -> tuple[type[Bitmap], tuple[bytes]]:
+        return Bitmap, (self.packed,)  # a fifth of the time that dataclasses take by themselves
+
     @classmethod
     def of(cls, places: ArrayLike) -> Bitmap:
         """The set of these places, in any order, repeated or not."""

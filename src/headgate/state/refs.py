@@ -14,6 +14,7 @@ writes one run.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +37,9 @@ class Ref:
     run: RunInfo
     places: Bitmap
 
+    def __reduce__(self) -> tuple[type[Ref], tuple[RunInfo, Bitmap]]:
+        return Ref, (self.run, self.places)
+
     @property
     def rows(self) -> int:
         """About how many rows it claims: the run's, by its share of the places. Exact when it claims all of them."""
@@ -44,11 +48,45 @@ class Ref:
         return -(-self.run.rows * len(self.places) // max(1, len(self.run.places)))
 
 
+class PackedRefs(Mapping[Owner, tuple[Ref, ...]]):
+    """(operator, slot) -> references, as they travel: a task unpacks those that it asks for, and no others.
+
+    After many moves a job has hundreds of references. To make objects of all of them in every task takes longer than
+    what most tasks do with theirs.
+    """
+
+    __slots__ = ("_packed",)
+
+    def __init__(self, packed: Mapping[Owner, bytes]) -> None:
+        self._packed = packed
+
+    @classmethod
+    def of(cls, owners: Mapping[Owner, tuple[Ref, ...]]) -> PackedRefs:
+        return cls({owner: pickle.dumps(refs, protocol=5) for owner, refs in owners.items()})
+
+    def __getitem__(self, owner: Owner) -> tuple[Ref, ...]:
+        refs: tuple[Ref, ...] = pickle.loads(self._packed[owner])
+        return refs
+
+    def __contains__(self, owner: object) -> bool:
+        return owner in self._packed
+
+    def __iter__(self) -> Iterator[Owner]:
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """(operator, slot) -> references, by ascending batch of their runs. Immutable; slots without any are left out."""
 
     owners: Mapping[Owner, tuple[Ref, ...]] = field(default_factory=dict)
+
+    def packed(self) -> Layout:
+        """The same, to travel."""
+        return Layout(PackedRefs.of(self.owners))
 
     def refs(self, operator: int, slot: int) -> tuple[Ref, ...]:
         """What a slot reads, oldest first."""
@@ -57,6 +95,11 @@ class Layout:
     def of_operator(self, operator: int) -> dict[int, tuple[Ref, ...]]:
         """The references of every slot of an operator."""
         return {slot: refs for (number, slot), refs in self.owners.items() if number == operator}
+
+    def differing(self, other: Layout) -> dict[Owner, tuple[Ref, ...]]:
+        """What slots have here that have something else in the other; nothing at all is given as ``()``."""
+        owners = sorted(self.owners.keys() | other.owners.keys())
+        return {owner: self.refs(*owner) for owner in owners if self.refs(*owner) != other.refs(*owner)}
 
     def with_run(self, operator: int, slot: int, run: RunInfo | None, kept: int) -> Layout:
         """The layout after a slot wrote a run: its ``kept`` oldest references, then the run with all its places.

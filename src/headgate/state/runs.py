@@ -76,6 +76,12 @@ class RunInfo:
     timers: Mapping[Timer, tuple[int, int]] = field(default_factory=dict, hash=False)
     pieces: tuple[tuple[int, int, int], ...] = ()
 
+    def __reduce__(self) -> tuple[type[RunInfo], tuple[Any, ...]]:
+        return RunInfo, (
+            self.name, self.batch, self.rows, self.bytes, self.checksum, self.places, self.dead, self.timers,
+            self.pieces,
+        )  # fmt: skip
+
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
