@@ -34,6 +34,7 @@ from enorm_runs import (
 )
 from headgate.arrays import F64, I64
 from headgate.control import Policy
+from headgate.engine.query import MIN_LOAD_SECONDS
 from headgate.planners import Flux, Limits
 from headgate.routing import Assignment, key_hash
 from headgate.routing.groups import group_of
@@ -89,6 +90,12 @@ class Setting:
     def busy(self) -> float:
         """Seconds of a batch that a slot is busy with rows while nothing has changed."""
         return self.rows / SLOTS * self.service
+
+    @property
+    def least(self) -> float:
+        """Seconds of a batch that slots must be busy for their load to be levelled: the engine's default, and so little
+        that what is emulated always is."""
+        return min(MIN_LOAD_SECONDS, self.busy / 2)
 
     @property
     def batches(self) -> int:
@@ -288,7 +295,13 @@ class Stream:
         options: dict[str, Any] = {}
         script: dict[int, Callable[[hg.Query], None]] = {}
         if side.migration != "none":
-            policy = Policy(every=side.every, limits=Limits(theta_max=THETA), min_gain=0.0, smoothing=1.0)
+            policy = Policy(
+                every=side.every,
+                limits=Limits(theta_max=THETA),
+                min_gain=0.0,
+                min_load=setting.least * side.every,  # of an interval
+                smoothing=1.0,
+            )
             options = {"migration": side.migration, "policy": policy}
             script[BUILD + setting.first] = lambda query: query.set_balance(Flux())
         return started(
@@ -417,7 +430,9 @@ def _report(setting: Setting, runs: dict[str, Run]) -> Report:
         f"groups rise by {EXTRA:.0%} within {setting.rise} minutes and stay so "
         f"for {setting.stay}, while those of the slot before go back; {setting.nodes} slots, one after another, by "
         f"the placement of the start. Flux plans, theta_max {THETA}, costs not smoothed, and no plan "
-        "is too small. Disruptively, the combined component moves with its windows; instantly, the compute of the "
+        f"is too small; but of the {setting.least:.2g} s that slots must be busy at all each stage has to have its "
+        "share, so the consolidate of a split job, which takes milliseconds, is left alone. Disruptively, the combined "
+        "component moves with its windows; instantly, the compute of the "
         f"split one (enorm 7.4). A row takes {setting.service * 1e6:g} µs in the compute's slot (emulated, "
         f"local[{SLOTS}]); consolidating is not emulated, and state is written, read and copied for real. All "
         "configurations run in lockstep, a batch of each in turn, in an order that is drawn for each round: Spark's "

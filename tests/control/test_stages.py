@@ -101,6 +101,28 @@ def test_a_stage_that_hardly_counts_does_not_set_anything_in_motion() -> None:
     assert "theta 0.005 <= 0.08" in reason
 
 
+@pytest.mark.parametrize(
+    ("min_load", "stays"),
+    [(0.0, False), (17.0, False), (19.0, True)],
+    ids=["nothing is too little", "half of it for each of two stages, and 9 is more", "9 is less than half of it"],
+)
+def test_a_stage_that_is_hardly_busy_stays_while_another_is_levelled(min_load: float, stays: bool) -> None:
+    policy = Policy(limits=Limits(theta_max=0.005), min_load=min_load, min_gain=0.0)
+    _, after, _ = decided(Flux(), (loaded(0, (900, 600, 300)), loaded(1, (9, 6, 3))), (1, 2), policy)
+    assert after is not None
+    assert not np.array_equal(after.groups[:GROUPS], home(2).groups[:GROUPS])
+    assert np.array_equal(after.groups[GROUPS:], home(2).groups[GROUPS:]) is stays
+
+
+def test_a_slot_drains_however_little_it_has_to_do() -> None:
+    controller = Controller(Flux(), Policy(min_load=1e6), names=("one", "two"), groups=GROUPS, stages=(1, 2))
+    draining = home(2).drain(2)
+    controller.observe(0, reports(OPPOSITE, draining))
+    after = controller.decide(draining).assignment
+    assert after is not None
+    assert not (after.groups == 2).any()
+
+
 @pytest.mark.parametrize("limit", [0, 1, 2, 3])
 def test_limits_hold_for_all_stages_together(limit: int) -> None:
     policy = Policy(limits=Limits(max_migrations=limit), min_gain=0.0)

@@ -282,11 +282,12 @@ class _Judgement:
         by_stage = planner.guards_balance and not self.policy.limits.caps
         self.stages = controller.stages if by_stage else Stages.at_once(len(controller.names))
         self.before = self.stages.measure(snapshot, assignment)
+        self.forced = self._forced()
 
     def verdict(self) -> Verdict:
         policy, before = self.policy, self.before
         theta_max = policy.limits.theta_max
-        forced = self._forced()
+        forced = self.forced
         uneven = before.theta_max > theta_max + ROUNDING
         # Planners whose aim is not the balance alone have a say every time.
         if not (uneven or forced or not self.planner.guards_balance):
@@ -354,12 +355,18 @@ class _Judgement:
         limits = replace(policy.limits, theta_max=policy.target * policy.limits.theta_max)
         if self.stages.single:
             return self._planned(self.snapshot, self.assignment, limits)
-        means = [balance.mean for balance in self.stages.measures(self.snapshot, self.assignment)]
-        # What a batch may be off the mean is shared out alike among the stages that have anything to do.
-        allowed = limits.theta_max * self.before.mean / max(int(np.count_nonzero(means)), 1)
+        measures = self.stages.measures(self.snapshot, self.assignment)
+        # What a batch may be off the mean, and what it must at least have to do, is shared out alike among the stages
+        # that have anything to do.
+        busy = max(sum(balance.mean > 0 for balance in measures), 1)
+        allowed = limits.theta_max * self.before.mean / busy
         made, proposals = [], []
         pins = len(self.assignment.pins)
-        for stage, mean in zip(self.stages.each(self.snapshot, self.assignment), means, strict=True):
+        for stage, balance in zip(self.stages.each(self.snapshot, self.assignment), measures, strict=True):
+            mean = balance.mean
+            if not self.forced and balance.max_over_mean * mean < policy.min_load / busy:
+                made.append((stage, stage.assignment))
+                continue
             others = pins - len(stage.assignment.pins)
             own = replace(
                 limits,

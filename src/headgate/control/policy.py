@@ -71,7 +71,8 @@ class Policy:
     ``target``        the share of theta_max that a plan aims at, above 0 and at most 1
     ``min_gain``      the share of the highest load that a plan must win to be applied
     ``min_load``      the highest load below which nothing moves, in the unit of the costs (the engine's is seconds per
-                      interval): slots that are hardly busy are not worth levelling, and their loads are mostly noise
+                      interval): slots that are hardly busy are not worth levelling, and their loads are mostly noise.
+                      Of several stages each needs its share of it: half of two, or it stays as it is
     ``cooldown``      intervals without a plan after one was applied
     ``patience``      intervals out of balance, one after the other, before the controller acts
     ``smoothing``     what the last interval counts in the running mean of costs; 1 takes it alone
