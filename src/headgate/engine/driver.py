@@ -27,10 +27,11 @@ from headgate.control import Controller, Entry, Verdict
 from headgate.engine.arrivals import Arrived
 from headgate.engine.keyed import OperatorBatch
 from headgate.engine.migrating import Migrations, Underway
-from headgate.engine.orders import Orders, OutputReport, Report, RouteReport, SlotReport, Written, nothing
+from headgate.engine.orders import Orders, OutputReport, Report, RouteReport, SlotReport, nothing
 from headgate.engine.outbox import Outbox
+from headgate.engine.outcome import manifest_of, watermark_after
 from headgate.engine.payload import HASH, decode
-from headgate.engine.program import Pair, Program, ToOperator, ToOutput, flow, leaves
+from headgate.engine.program import Pair, Program, ToOperator, ToOutput, flow
 from headgate.engine.progress import END_OF_INPUT, progress_of
 from headgate.engine.running import AS_BEFORE, as_before
 from headgate.engine.sharing import SharingWatch
@@ -43,7 +44,6 @@ from headgate.state import (
     BatchPlan,
     Bitmap,
     Checkpoint,
-    Counts,
     Layout,
     Manifest,
     Migration,
@@ -198,7 +198,7 @@ class Driver:
         done = max(plan.now, int(self.clock() * 1e6))
         mark = time.perf_counter()
         reports += self._shared(orders, reports)
-        manifest = self._manifest(plan, orders, reports, last)
+        manifest = manifest_of(self.job_id, self.program, plan, orders, reports, last)
         manifest = replace(manifest, progress=self.migrations.followed(manifest, reports, done))
         self.crash.reach("before manifest commit", number)
         self.checkpoint.commit(manifest)
@@ -275,7 +275,7 @@ class Driver:
         plan = BatchPlan(
             batch=number,
             assignment=assignment,
-            watermark=self._watermark(last) if not flush else END_OF_INPUT,
+            watermark=END_OF_INPUT if flush else watermark_after(last, self.program, self.options.slack_micros),
             now=now,
             shared=shared,
             migration=self.options.migration,
@@ -427,27 +427,6 @@ class Driver:
                 made.append(verdict)
         return made
 
-    def _watermark(self, last: Manifest | None) -> int | None:
-        """The greatest event time that every input has reached, less the slack; it never goes back."""
-        if last is None or self.program.event_time is None:
-            return None
-        timed = [number for number in self._timed_inputs() if number in last.event_times]
-        if len(timed) < len(self._timed_inputs()) or not timed:
-            return last.watermark
-        reached = min(last.event_times[number] for number in timed) - self.options.slack_micros
-        return reached if last.watermark is None else max(reached, last.watermark)
-
-    def _timed_inputs(self) -> list[int]:
-        name = self.program.event_time
-        return [
-            number
-            for number, given in enumerate(self.program.inputs)
-            if any(
-                isinstance(leaf, ToOperator) and name in self.program.steps[leaf.operator].operator.input_schema.names
-                for leaf in leaves(given.branches)
-            )
-        ]
-
     def _orders(self, plan: BatchPlan, last: Manifest | None) -> Orders:
         before = last.assignment if last is not None else plan.assignment
         committed = last.layout if last is not None else Layout()
@@ -528,42 +507,6 @@ class Driver:
             made.append(report)
         made.append(OutputReport(SHARED, outbox.finish(), 0.0))
         return made
-
-    def _manifest(self, plan: BatchPlan, orders: Orders, reports: Sequence[Report], last: Manifest | None) -> Manifest:
-        owners = dict(orders.layout.owners)
-        counts = [
-            Counts.sized(last.counts[number] if last is not None else None, orders.places(number).count)
-            for number in range(len(self.program.steps))
-        ]
-        written: list[Written] = []
-        event_times = dict(last.event_times) if last is not None else {}
-        for report in reports:
-            if isinstance(report, SlotReport):
-                owners[report.operator, report.slot] = report.refs
-                counts[report.operator] = counts[report.operator].changed(
-                    report.place, report.rows_delta, report.bytes_delta
-                )
-                continue
-            written += report.written
-            if isinstance(report, RouteReport):
-                for number, at in report.event_times.items():
-                    event_times[number] = max(at, event_times.get(number, at))
-        outputs: dict[str, tuple[str, ...]] = {}
-        for one in sorted(written, key=lambda one: one.file):
-            outputs[one.output] = (*outputs.get(one.output, ()), one.file)
-        return Manifest(
-            job=self.job_id,
-            batch=plan.batch,
-            assignment=plan.assignment,
-            layout=Layout({owner: refs for owner, refs in sorted(owners.items()) if refs}),
-            shared=plan.shared,
-            counts=tuple(counts),
-            event_times=event_times,
-            watermark=plan.watermark,
-            now=plan.now,
-            outputs=outputs,
-            handovers=plan.handovers,
-        )
 
     def _deliver(self, manifest: Manifest) -> None:
         """Hand the results to the sinks, and what is over to the journal; those of the batch before are delivered for
