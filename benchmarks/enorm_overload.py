@@ -34,7 +34,7 @@ from enorm_runs import (
 )
 from headgate.arrays import F64, I64
 from headgate.control import Policy
-from headgate.engine.query import MIN_LOAD_SECONDS
+from headgate.engine.starting import MIN_LOAD_SECONDS
 from headgate.planners import Flux, Limits
 from headgate.routing import Assignment, key_hash
 from headgate.routing.groups import group_of

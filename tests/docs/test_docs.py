@@ -39,7 +39,7 @@ from headgate import errors, metrics
 from headgate.cli import app
 from headgate.control import Policy
 from headgate.control.journal import Kind
-from headgate.engine.query import start
+from headgate.engine.starting import start
 from headgate.errors import HeadgateError
 from headgate.planners import PLANNERS
 

@@ -352,8 +352,8 @@ class Job:
         trigger: str | None = None,
         **options: Any,
     ) -> Query:
-        """Run the job; see ``headgate.engine.query.start`` for all options."""
-        from headgate.engine.query import start
+        """Run the job; see ``headgate.engine.starting.start`` for all options."""
+        from headgate.engine.starting import start
 
         return start(
             self,
