@@ -16,7 +16,7 @@ import pytest
 
 import headgate as hg
 from headgate import control
-from headgate.engine import query
+from headgate.engine import query, starting
 from headgate.engine.drawing import drawn
 from headgate.engine.orders import RouteReport, SlotReport
 from headgate.engine.program import FileFormat
@@ -471,7 +471,7 @@ def test_whole_windows_move_in_the_way_that_is_asked_for(
 def test_options_of_a_start_reach_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = _source(slack="2 seconds")
     stream.key_by("k").window("10 minutes").aggregate(split="auto", **TOTAL).write_to(hg.sinks.memory())
-    monkeypatch.setattr(query, "_frame", lambda *_: (None, False))
+    monkeypatch.setattr(starting, "_frame", lambda *_: (None, False))
     monkeypatch.setattr(query.Query, "_begin", lambda *_: None)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=5))
     running = stream.job.start(spark, checkpoint=str(tmp_path / "one"), migration="smooth", max_pause="50 ms")
