@@ -100,7 +100,19 @@ def test_a_union_feeds_one_operator_from_every_stream() -> None:
             'late must be "fail", "drop" or "side", got \'ignore\'',
             id="an unknown rule",
         ),
-        pytest.param(lambda: hg.Job("job", groups=0), "groups must be at least 1, got 0", id="no groups"),
+        pytest.param(
+            lambda: hg.Job("job", groups=0), "groups must be a whole number, at least 1, got 0", id="no groups"
+        ),
+        pytest.param(
+            lambda: hg.Job("job", groups="8"),  # type: ignore[arg-type]
+            "groups must be a whole number, at least 1, got '8'",
+            id="key groups in words",
+        ),
+        pytest.param(
+            lambda: stream().key_by("word", "word"),
+            "columns of key_by must be different ones, and 'word' is there twice, got ['word', 'word']",
+            id="a key column twice",
+        ),
         pytest.param(
             lambda: hg.Job("job", slack="soon"),
             "slack must be a duration such as \"10 minutes\", a timedelta or a number of seconds, got 'soon'",
@@ -319,10 +331,18 @@ def test_a_job_is_drawn_as_it_runs() -> None:
         (3, 3_000_000),
         (0.25, 250_000),
         (timedelta(days=1, microseconds=1), 86_400_000_001),
+        (timedelta(days=36_500_000), 36_500_000 * 86_400_000_000),
     ],
 )
 def test_durations_as_people_write_them(value: Any, micros: int) -> None:
     assert micros_of(value, "ttl") == micros
+
+
+@pytest.mark.parametrize("value", [1e30, 10**400, timedelta.max, "40000000 days"])
+def test_durations_that_are_too_long_for_times(value: Any) -> None:
+    with pytest.raises(JobError) as raised:
+        micros_of(value, "ttl")
+    assert str(raised.value) == f"ttl must be at most 100,000 years, got {value!r}"
 
 
 @pytest.mark.parametrize(

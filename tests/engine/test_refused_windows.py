@@ -148,6 +148,24 @@ def test_what_a_partial_consolidate_is_refused() -> None:
             id="no such column",
         ),
         pytest.param(
+            Tumbling("1 minute"), {"until": "k"},
+            "until='k' must be a timestamp, a date or a whole number of microseconds since 1970, got 'string'",
+            id="rows that last until something that is no time",
+        ),
+        pytest.param(
+            [1, 2], {},
+            "windows must be told by durations, or by an object of headgate.windows such as Tumbling('1 hour'), got "
+            "[1, 2]",
+            id="a list",
+        ),
+        pytest.param(
+            1e30, {}, "a window's length must be at most 100,000 years, got 1e+30", id="longer than time",
+        ),
+        pytest.param(
+            Tumbling("1 minute"), {"name": 5}, "the name of an operator must be a text, got 5",
+            id="a name that is none",
+        ),
+        pytest.param(
             Sessions("1 minute"), {"split": True},
             "share, split and until must be left out beside Sessions, got {'share': True, 'split': True, 'until': "
             "None}",
@@ -169,6 +187,15 @@ def test_what_a_partial_consolidate_is_refused() -> None:
 )  # fmt: skip
 def test_what_windows_are_refused(windows: Any, how: dict[str, Any], text: str) -> None:
     assert _refused(lambda: _source(LASTING).key_by("k").window(windows).aggregate(**how, **TOTAL)) == text
+
+
+def test_what_is_no_aggregate_is_refused_by_windows_too() -> None:
+    keyed = _source().key_by("k")
+    for windows in (keyed.window("1 minute"), keyed.session("1 minute"), keyed.count_window(3), keyed):
+        with pytest.raises(InputError, match=r"'n' must be an aggregate such as count\(\) .* got 'count'"):
+            windows.aggregate(n="count")
+    with pytest.raises(InputError, match="'n' must be an aggregate"):
+        keyed.compute("1 minute", n=hg.count)
 
 
 def test_windows_need_the_event_time_among_their_columns() -> None:

@@ -232,12 +232,26 @@ def test_two_keys_with_one_hash_are_found_before_they_are_added_up() -> None:
         pytest.param(("k",), {"n": count(where="w")}, "uses the column 'w'", id="no column to ask"),
         pytest.param(("k",), {"n": count(where="v")}, "must be a boolean column, 'v' is long", id="not a condition"),
         pytest.param(
+            ("k",), {"n": count(where=pc.field("w") > 1)},
+            r"the where of 'n' must be a boolean column or an expression of pyarrow.compute that its rows have, got "
+            r"\(w > 1\): No match for FieldRef.Name\(w\)",
+            id="an expression over a column that is not there",
+        ),
+        pytest.param(
+            ("k",), {"n": count(where=pc.field("v"))}, "that is true or false, v is long: compare it with something",
+            id="an expression that is no condition",
+        ),
+        pytest.param(
+            ("k",), {"n": count(where=5)}, "pyarrow.compute, got 5: for example pc.field", id="neither of both",
+        ),
+        pytest.param(("k",), {"n": count}, r"such as count\(\) .* got <function count", id="an aggregate not called"),
+        pytest.param(
             ("k",), {"n": sum_("ok")}, "the sum 'n' needs a column of numbers, got boolean", id="not a number"
         ),
         pytest.param(("k",), {"k": count()}, "names that its key columns do not have, clash: k", id="a key's name"),
         pytest.param(("x",), {"n": count()}, "must be keyed by columns of its input, unknown: x", id="no key"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_used_is_refused(keys: tuple[str, ...], aggregates: Any, text: str) -> None:
     with pytest.raises(InputError, match=text):
         Aggregation("op", SCHEMA, keys, aggregates)

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headgate.durations import Duration, micros_of
 from headgate.engine.fusing import EXTENTS, Extent, Fused, Rates, fused
+from headgate.engine.options import check_columns, check_whole
 from headgate.engine.ordered import Ordered
 from headgate.engine.program import (
     REJECTED,
@@ -33,7 +34,16 @@ from headgate.engine.program import (
 )
 from headgate.engine.stream import ZONE, KeyedNode, Node, Stream
 from headgate.errors import JobError
-from headgate.operators import Compute, CountAggregation, IntervalJoin, SessionAggregation, Tagged, WindowedAggregation
+from headgate.operators import (
+    TIMES,
+    Compute,
+    CountAggregation,
+    IntervalJoin,
+    SessionAggregation,
+    Tagged,
+    WindowedAggregation,
+    is_time,
+)
 from headgate.routing import GROUPS
 from headgate.sinks import Sink
 from headgate.sources import FileSource
@@ -78,8 +88,7 @@ class Job:
         for what, rule in (("late", late), ("bad_keys", bad_keys)):
             if rule not in ("fail", "drop", "side"):
                 raise JobError.option(what, '"fail", "drop" or "side"', rule)
-        if groups < 1:
-            raise JobError.option("groups", "at least 1", groups)
+        check_whole("groups", groups)
         self.name = name
         self.event_time = event_time
         self.slack_micros = micros_of(slack, "slack")
@@ -108,6 +117,7 @@ class Job:
             return Stream(self, [node], rows.form.schema, path=[node])
         if not isinstance(rows, DataFrame):
             raise JobError.option("a source", "a Spark DataFrame or one of headgate.sources", type(rows).__name__)
+        check_columns(f"source {name!r}", rows.columns)
         schema = to_arrow_schema(rows.schema, timezone=ZONE)
         node = Node("input", name, schema, frame=rows)
         return Stream(self, [node], schema, path=[node])
@@ -161,9 +171,9 @@ class Job:
         for keyed in self._steps:
             schema = keyed.operator.input_schema
             kind = schema.field(self.event_time).type if self.event_time in schema.names else pa.int64()
-            if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_integer(kind)):
-                must = "a timestamp, a date or a whole number of microseconds since 1970"
-                raise JobError.option(f"the event time {self.event_time!r} of {keyed.operator.name!r}", must, str(kind))
+            if not is_time(kind):
+                what = f"the event time {self.event_time!r} of {keyed.operator.name!r}"
+                raise JobError.option(what, TIMES, str(kind))
         own = self.components()
         deep = self._depths(own)
         steps = tuple(

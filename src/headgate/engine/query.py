@@ -18,6 +18,7 @@ from headgate import control
 from headgate.control import Entry
 from headgate.engine.drawing import drawn
 from headgate.engine.driver import Driver, rearranged
+from headgate.engine.options import check_whole
 from headgate.engine.program import Pair, Program
 from headgate.engine.progress import rates_of
 from headgate.engine.running import migrated
@@ -43,6 +44,12 @@ STOP_SECONDS = 60.0
 _OURS = re.compile(r"headgate\.errors\.(\w+): (.*?)(?:\n\s*SQLSTATE|\nDuring handling|\n\n|\Z)", re.DOTALL)
 
 _RAISED = re.compile(r"^(?:: )?((?:\w+\.)*\w+(?:Error|Exception|Interrupt)\b: .*)$", re.MULTILINE)
+"""What Java says of an exception."""
+
+_NAME = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
+
+_TRACED = re.compile(rf"^ +\S.*\n({_NAME}: .*|{_NAME}(?:Error|Exception|Interrupt))$", re.MULTILINE)
+"""What a traceback of Python ends with: the first line behind its frames that is not indented."""
 
 
 class Listener(Protocol):
@@ -99,7 +106,7 @@ class Query:
             try:
                 self._driver.batch(frame, number)
             except Exception as error:
-                self._failure = _explained(self.name, number, error)
+                self._failure = explained(self.name, number, error)
                 raise self._failure from error
 
     def _run_once(self, frame: DataFrame) -> None:
@@ -120,7 +127,7 @@ class Query:
                             break
                         driver.batch(rows, number, flush=flush)
         except Exception as error:
-            self._failure = _explained(self.name, number, error)
+            self._failure = explained(self.name, number, error)
         finally:
             for name, value in before.items():
                 conf.set(name, value) if value is not None else conf.unset(name)
@@ -133,7 +140,7 @@ class Query:
             self._stream.awaitTermination()
         except Exception as error:
             if self._failure is None and not self._stopping:
-                self._failure = _explained(self.name, None, error)
+                self._failure = explained(self.name, None, error)
         self._close()
 
     def _close(self) -> None:
@@ -271,8 +278,7 @@ class Query:
 
     def set_slots(self, slots: int) -> None:
         """Run with this many slots from the next batch on, more or fewer; state goes along."""
-        if slots < 1:
-            raise JobError.option("slots", "at least 1", slots)
+        check_whole("slots", slots)
 
         def change(assignment: Assignment, batch: int) -> tuple[Assignment, list[Entry]]:
             if assignment.slots == slots:
@@ -427,7 +433,7 @@ def _listed(slots: Iterable[int]) -> str:
     return ", ".join(str(slot) for slot in sorted(set(slots)))
 
 
-def _explained(job: str, batch: int | None, error: BaseException) -> BaseException:
+def explained(job: str, batch: int | None, error: BaseException) -> BaseException:
     """The error a user should see: ours, found in what Spark made of it, or Spark's own, shortened."""
     if isinstance(error, HeadgateError):
         return error
@@ -437,8 +443,8 @@ def _explained(job: str, batch: int | None, error: BaseException) -> BaseExcepti
         kind, message = found[-1]
         said = f"{kind}: {message.strip()}"
     else:
-        raised = _RAISED.findall(text)
+        raised = _TRACED.findall(text) or _RAISED.findall(text)
         said = raised[-1] if raised else f"{type(error).__name__}: {(text.strip() or 'no message').splitlines()[0]}"
-    explained = QueryError.failed(job, batch, said)
-    explained.__cause__ = error
-    return explained
+    failed = QueryError.failed(job, batch, said)
+    failed.__cause__ = error
+    return failed

@@ -18,6 +18,7 @@ from pyspark.sql import functions as sf
 from headgate.control import Controller, Policy
 from headgate.durations import Duration, micros_of
 from headgate.engine.driver import Driver, Options
+from headgate.engine.options import check_whole
 from headgate.engine.ordered import Regions, spark_schema, tagged
 from headgate.engine.program import Program
 from headgate.engine.query import Listener, Query, planner_of
@@ -85,12 +86,11 @@ def start(
     another job or is in use.
     """
     program = job.program()
-    if slots is not None and slots < 1:
-        raise JobError.option("slots", "at least 1", slots)
+    if slots is not None:
+        check_whole("slots", slots)
     if migration not in get_args(Migration):
         raise JobError.option("migration", f"one of {', '.join(map(repr, get_args(Migration)))}", migration)
-    if keep_versions < 2:
-        raise JobError.option("keep_versions", "at least 2", keep_versions)
+    check_whole("keep_versions", keep_versions, least=2)
     service_seconds = _service_seconds(service_time, [step.operator.name for step in program.steps])
     planner = planner_of(balance)
     if planner is not None and not statistics:

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headgate.durations import Duration, micros_of
+from headgate.engine.options import check_columns, check_whole
 from headgate.engine.payload import HASH
 from headgate.engine.program import REJECTED, BatchKind, FileFormat, ToOperator, ToOutput, returned_schema
 from headgate.engine.windowing import PartialStream, WindowedStream, no_results_among, windows_of
@@ -19,6 +20,7 @@ from headgate.errors import JobError, KeyTypeError
 from headgate.operators import (
     LEFT,
     RIGHT,
+    TIMES,
     Aggregate,
     Aggregation,
     Compute,
@@ -29,6 +31,7 @@ from headgate.operators import (
     PerKey,
     Tagged,
     Vectorised,
+    is_time,
     output_columns,
 )
 from headgate.regions.options import options_of
@@ -143,6 +146,7 @@ class Stream:
         name = self._nodes[0].name
         if any(node is self._nodes[0] for node in self.job._inputs):
             name = next(f"{name}.{number}" for number in range(2, 10**6) if f"{name}.{number}" not in taken)
+        check_columns("a map", frame.columns)
         schema = to_arrow_schema(frame.schema, timezone=ZONE)
         node = Node("input", name, schema, frame=frame)
         return Stream(self.job, [node], schema, path=[node])
@@ -241,8 +245,7 @@ class Stream:
         label = name or str(getattr(function, "__name__", "ordered_map"))
         if self._path is None:
             raise JobError.order_lost(label)
-        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-            raise JobError.option("workers", "a number of workers, at least 1", workers)
+        check_whole("workers", workers)
         options_of({name: value for name, value in options.items() if name != "balance"})
         made = output_columns(schema)
         source, *path = self._path
@@ -271,6 +274,7 @@ class Stream:
         """
         if not self.schema.names:
             raise JobError.option("the rows of key_by", "rows with columns", "rows without any")
+        check_columns("key_by", list(columns))
         for column in columns:
             if column not in self.schema.names:
                 raise JobError.unknown_column("key_by", column, self.schema.names)
@@ -382,11 +386,14 @@ class KeyedStream:
         schema = self.stream.schema
         if until is not None and until not in schema.names:
             raise JobError.unknown_column("until", until, schema.names)
+        if until is not None and not is_time(schema.field(until).type):
+            raise JobError.option(f"until={until!r}", TIMES, str(schema.field(until).type))
+        known = [one for one in aggregates.values() if isinstance(one, Aggregate)]  # the operator refuses the others
         # What an Arrow expression reads is not known, so then all columns go along.
-        if not all(one.where is None or isinstance(one.where, str) for one in aggregates.values()):
+        if not all(one.where is None or isinstance(one.where, str) for one in known):
             return schema
         used = {*self.keys, self.stream.job.event_time, until}
-        used |= {name for one in aggregates.values() for name in (*one.columns, one.where) if isinstance(name, str)}
+        used |= {name for one in known for name in (*one.columns, one.where) if isinstance(name, str)}
         for column in sorted(name for name in used if name and name not in schema.names):
             if column != self.stream.job.event_time:
                 raise JobError.unknown_column("aggregate", column, schema.names)
@@ -549,6 +556,8 @@ class KeyedStream:
             raise JobError.option(
                 "a column of a keyed stream", "named other than the key hash that travels along", HASH
             )
+        if not isinstance(operator.name, str):
+            raise JobError.option("the name of an operator", "a text", operator.name)
         number = len(job._steps)
         kept = _kept(operator.name, keeps, operator.output_schema)
         node = Node("operator", operator.name, operator.output_schema, step=number, keeps=kept)

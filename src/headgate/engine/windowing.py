@@ -45,7 +45,10 @@ def windows_of(
     """The windows that somebody told by lengths, or by one object that says all by itself."""
     if not isinstance(spans, Spans):
         raise JobError.option("spans", "one of headgate.windows.Spans", spans)
-    kind = lengths[0] if len(lengths) == 1 and not isinstance(lengths[0], Duration) else None
+    kind: object = lengths[0] if len(lengths) == 1 and not isinstance(lengths[0], Duration) else None
+    if kind is not None and not isinstance(kind, AnyWindows):
+        must = "told by durations, or by an object of headgate.windows such as Tumbling('1 hour')"
+        raise JobError.option("windows", must, kind)
     if kind is None:
         return window(*lengths, every=every, offset=offset, lateness=lateness, spans=spans)  # type: ignore[arg-type]
     given = {"every": every, "offset": offset, "lateness": lateness, "spans": spans is not Spans.START and spans}

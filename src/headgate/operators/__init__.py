@@ -19,13 +19,22 @@ from headgate.operators.sessions import SessionAggregation
 from headgate.operators.sketches import approx_distinct, quantile
 from headgate.operators.split import Compute, Consolidate
 from headgate.operators.vectorised import Batch, Update, Vectorised
-from headgate.operators.windowed import WindowedAggregation, direct, grouped_by_piece, instants, pieces_of
+from headgate.operators.windowed import (
+    TIMES,
+    WindowedAggregation,
+    direct,
+    grouped_by_piece,
+    instants,
+    is_time,
+    pieces_of,
+)
 
 __all__ = [
     "LEFT",
     "NO_TIMER",
     "NO_WATERMARK",
     "RIGHT",
+    "TIMES",
     "Aggregate",
     "Aggregation",
     "Batch",
@@ -64,6 +73,7 @@ __all__ = [
     "grouped_by_piece",
     "instants",
     "is_ascending",
+    "is_time",
     "key_runs",
     "keys_at",
     "last",

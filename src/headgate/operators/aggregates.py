@@ -201,11 +201,8 @@ class _Column:
                     f"operator {operator!r}: {output!r} uses the column {column!r}, which the input does not have: it "
                     f"has {listing(schema.names)}"
                 )
-        if where is not None and not pa.types.is_boolean(schema.field(where).type):
-            raise InputError(
-                f"operator {operator!r}: the where of {output!r} must be a boolean column, {where!r} is "
-                f"{type_name(schema.field(where).type)}: name a boolean column, or pass an expression"
-            )
+        if aggregate.where is not None:
+            _check_condition(operator, schema, output, aggregate.where)
         kinds = [schema.field(name).type for name in aggregate.columns]
         try:
             fold = aggregate.fold(kinds)
@@ -220,6 +217,34 @@ class _Column:
             raise InputError(f"operator {operator!r}: the {aggregate.verb} {output!r} {error}") from None
         fields = tuple(pa.field(f"{output}.{each.name}", each.type) for each in fold.fields)
         return cls(output, aggregate, fold, fields)
+
+
+def _check_condition(operator: str, schema: pa.Schema, output: str, condition: str | pc.Expression) -> None:
+    """Raises ``InputError`` for a condition that these rows do not have, or that is not one."""
+    must = f"operator {operator!r}: the where of {output!r} must be a boolean column"
+    if isinstance(condition, str):
+        kind = schema.field(condition).type
+        if not pa.types.is_boolean(kind):
+            raise InputError(
+                f"{must}, {condition!r} is {type_name(kind)}: name a boolean column, or pass an expression"
+            )
+        return
+    must += " or an expression of pyarrow.compute"
+    if not isinstance(condition, pc.Expression):
+        raise InputError(f"{must}, got {condition!r}: for example pc.field('amount') > 100")
+    try:
+        kind = _computed(schema.empty_table(), condition).type
+    except pa.ArrowException as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{must} that its rows have, got {condition}: {reason}") from error
+    if not pa.types.is_boolean(kind):
+        raise InputError(f"{must} that is true or false, {condition} is {type_name(kind)}: compare it with something")
+
+
+def _computed(rows: pa.Table, expression: pc.Expression) -> pa.Array:
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(rows))
+    project = acero.Declaration("project", acero.ProjectNodeOptions([expression], ["where"]), [source])
+    return _combined(project.to_table(use_threads=False)["where"])
 
 
 class _Inputs:
@@ -238,12 +263,7 @@ class _Inputs:
     def where(self, condition: str | pc.Expression | None) -> Bool | None:
         if condition is None:
             return None
-        if isinstance(condition, str):
-            values = self.column(condition)
-        else:
-            source = acero.Declaration("table_source", acero.TableSourceNodeOptions(self._rows))
-            project = acero.Declaration("project", acero.ProjectNodeOptions([condition], ["where"]), [source])
-            values = _combined(project.to_table(use_threads=False)["where"])
+        values = self.column(condition) if isinstance(condition, str) else _computed(self._rows, condition)
         return np.asarray(pc.fill_null(values, False))
 
 

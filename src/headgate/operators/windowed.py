@@ -275,6 +275,15 @@ def _pieces(partials: pa.Table) -> tuple[I32, I64]:
     return np.ascontiguousarray(hops, dtype=np.int32), np.ascontiguousarray(starts, dtype=np.int64)
 
 
+TIMES = "a timestamp, a date or a whole number of microseconds since 1970"
+"""What ``instants`` takes, for messages."""
+
+
+def is_time(kind: pa.DataType) -> bool:
+    """Whether ``instants`` takes a column of this type."""
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_integer(kind))
+
+
 def instants(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Event times as microseconds since 1970-01-01; whole numbers are taken as such."""
     kind = column.type
