@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -125,6 +126,36 @@ def test_one_more_slot_the_way_of_the_paper_migrate_then_repartition(engine: Any
     )
     ways = [entry.details["way"] for entry in query.journal() if entry.kind == "migrated" and entry.batch > 2]
     assert ways == ["instant"], "the compute alone moves, and without its state"
+
+
+@pytest.mark.parametrize(
+    ("ask", "text"),
+    [
+        pytest.param(
+            lambda query: query.move("anna", to=1, operator="windows"),
+            "keys must be a list of keys, got 'anna'",
+            id="a text, which is a list of letters",
+        ),
+        pytest.param(
+            lambda query: query.move(groups=[1], to=1.5, operator="windows"),
+            "to must be a whole number, at least 0, got 1.5",
+            id="between two slots",
+        ),
+        pytest.param(
+            lambda query: query.set_slots(True), "slots must be a whole number, at least 1, got True", id="yes slots"
+        ),
+        pytest.param(
+            lambda query: query.set_slots(2.5), "slots must be a whole number, at least 1, got 2.5", id="half a slot"
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_once(
+    ask: Callable[[Query], None], text: str, engine: Any, tmp_path: Path
+) -> None:
+    query = _query(engine.Bench(tmp_path, _simple()))
+    with pytest.raises(JobError) as refused:
+        ask(query)
+    assert str(refused.value) == text
 
 
 def test_an_operator_joins_the_component_of_another_with_its_state(engine: Any, tmp_path: Path) -> None:

@@ -60,6 +60,10 @@ def test_what_a_consolidate_is_refused() -> None:
     assert _refused(lambda: partials.consolidate("10 minutes")) == too_wide
     assert _refused(lambda: partials.consolidate_partially("10 minutes")) == too_wide
     assert "must divide 0:02:00" in _refused(lambda: partials.consolidate("8 minutes", every="2 minutes"))
+    tiny = _source().key_by("k").compute("1 ms", **TOTAL)
+    assert _refused(lambda: tiny.consolidate("1 hour")) == (
+        "the slices that a window is made of must be at most 20,000, got 3600000: make the slices of the compute wider"
+    )
     assert _refused(lambda: partials.consolidate(Tumbling("8 minutes", lateness="1 minute"))) == (
         "the lateness of a consolidate must be zero, got '0:01:00': give the job slack instead: its partials come when "
         "their slice has closed"

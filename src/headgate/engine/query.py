@@ -249,6 +249,9 @@ class Query:
         """
         if (keys is None) == (groups is None):
             raise JobError.option("move", "given either keys or groups", (keys, groups))
+        if isinstance(keys, str | bytes):
+            raise JobError.option("keys", "a list of keys", keys)
+        check_whole("to", to, least=0)
         number = self._operator(operator)
         step = self._driver.program.steps[number]
         program = self._driver.program

@@ -76,6 +76,12 @@ def _spanless(kind: TimeWindows) -> None:
         raise JobError.option("spans", "left out where aggregate(until=...) does not say what rows span", kind.spans)
 
 
+def _few_slices(slicing: Slicing, do: str) -> None:
+    if slicing.longest > MAX_SLICES * slicing.width:
+        count = slicing.longest // slicing.width
+        raise JobError.window("the slices that a window is made of", f"be at most {MAX_SLICES:,}", count, do)
+
+
 def _known_share(share: Share) -> None:
     if share not in (True, False, "auto", "per window"):
         raise JobError.option("share", 'True, False, "auto" or "per window"', share)
@@ -137,11 +143,7 @@ class WindowedStream:
         if until is None:
             _spanless(kind)
         slicing = Slicing.of(kind)
-        if slicing.longest > MAX_SLICES * slicing.width:
-            raise JobError.window(
-                "the slices that a window is made of", f"be at most {MAX_SLICES:,}", slicing.longest // slicing.width,
-                "choose lengths, hops and offsets with a greater common divisor",
-            )  # fmt: skip
+        _few_slices(slicing, "choose lengths, hops and offsets with a greater common divisor")
         label = name or f"windows{number}"
         if split:
             if split not in (True, "auto"):
@@ -245,6 +247,7 @@ class PartialStream:
                 "the offset of a consolidate", "fall on the slices that it merges",
                 str(timedelta(microseconds=slicing.anchor)), "give the compute the same offset",
             )  # fmt: skip
+        _few_slices(slicing, "make the slices of the compute wider")
         if share is True or share == "auto":
             slicing = with_helpers(slicing)
         assert job.event_time is not None
