@@ -142,6 +142,16 @@ def test_one_more_slot_the_way_of_the_paper_migrate_then_repartition(engine: Any
             id="between two slots",
         ),
         pytest.param(
+            lambda query: query.move(groups=5, to=1, operator="windows"),
+            "groups must be a list of key groups, got 5",
+            id="one group, not a list",
+        ),
+        pytest.param(
+            lambda query: query.repartition("windows", slots="01"),
+            "slots must be a list of slots, got '01'",
+            id="slots in a text",
+        ),
+        pytest.param(
             lambda query: query.set_slots(True), "slots must be a whole number, at least 1, got True", id="yes slots"
         ),
         pytest.param(

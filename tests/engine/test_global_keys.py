@@ -357,6 +357,10 @@ def test_a_key_that_is_moved_must_have_the_columns_of_its_operator(engine: Any) 
     for number, key, text in (
         (0, "a", "a key of 'all' must be (), the only one of key_by(), got 'a'"),
         (1, "a", "a key of 'each' must be a value for each of k, v, got 'a'"),
+        (1, ("a", None), "the 'v' of keys of 'each' must be long, not null, got [('a', None)]"),
+        (1, ("a", "b"), "the 'v' of keys of 'each' must be long, not null, got [('a', 'b')]"),
+        (1, (5, 1), "the 'k' of keys of 'each' must be string, not null, got [(5, 1)]"),
+        (1, ("a", 2**64), f"the 'v' of keys of 'each' must be long, not null, got [('a', {2**64})]"),
     ):
         with pytest.raises(JobError) as raised:
             Query._hashes(query, number, [key])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +52,45 @@ def test_late_rows(engine: Any, tmp_path: Path, rule: str, counted: int, rejecte
     assert bench.told[-1]["late_rows"] == counted
     assert bench.told[-1]["rejected_rows"] == 0
     assert [row["row"] for row in outputs[REJECTED]] == rejected
-    assert {(row["batch"], row["input"], row["reason"]) for row in outputs[REJECTED]} <= {(1, "in", "late")}
+    assert {(row["batch"], row["input"], row["reason"]) for row in outputs[REJECTED]} <= {(1, "in", "late for 'words'")}
+
+
+def test_rows_of_the_side_output_are_json(engine: Any, tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            ("word", pa.string()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("raw", pa.binary()),
+            ("price", pa.decimal128(5, 2)),
+            ("measured", pa.list_(pa.float64())),
+            ("where", pa.struct([("x", pa.float64()), ("sure", pa.bool_())])),
+        ]
+    )
+    made = engine.one_operator(
+        counting(schema), schema=schema, outputs={REJECTED: REJECTED_SCHEMA}, bad_keys="side", event_time="at"
+    )
+    bench = engine.Bench(tmp_path, made, 2)
+    row = {
+        "word": None,
+        "at": dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC),
+        "raw": b"\xff\x00",
+        "price": Decimal("1.50"),
+        "measured": [1.5, float("nan"), float("-inf"), None],
+        "where": {"x": 2.0, "sure": True},
+    }
+    (told,) = bench.batch([row])[REJECTED]
+
+    def never(text: str) -> None:
+        raise AssertionError(f"{text} is not JSON")
+
+    assert json.loads(told["row"], parse_constant=never) == {
+        "word": None,
+        "at": "2026-01-01 12:00:00+00:00",
+        "raw": "ff00",
+        "price": "1.50",
+        "measured": [1.5, None, "-inf", None],
+        "where": {"x": 2.0, "sure": True},
+    }
 
 
 def test_late_rows_that_fail_name_the_first(engine: Any, tmp_path: Path) -> None:
@@ -58,9 +99,9 @@ def test_late_rows_that_fail_name_the_first(engine: Any, tmp_path: Path) -> None
     with pytest.raises(RowError) as raised:
         bench.batch(rows(("a", 100), ("b", 7), ("c", 8)))
     assert str(raised.value) == (
-        "2 row(s) of 'in' cannot be used (late), the first being {'word': 'b', 'at': 7}: mend the source, or start the "
-        'job with bad_keys="drop" (counts them) or "side" (keeps them in job.rejected()); late="drop" and "side" do '
-        "the same for late rows"
+        "2 row(s) of 'in' cannot be used (late for 'words'), the first being {'word': 'b', 'at': 7}: mend the source, "
+        'or start the job with bad_keys="drop" (counts them) or "side" (keeps them in job.rejected()); late="drop" and '
+        '"side" do the same for late rows'
     )
     assert bench.last.batch == 0, "nothing was committed"
     assert bench.state() == {"a": {"n.count": 1}}

@@ -6,6 +6,7 @@ import datetime as dt
 import io
 import json
 import socket
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterable
@@ -370,6 +371,36 @@ def test_a_checkpoint_is_for_one_query_of_one_job(spark: Any, feed: Feed, tmp_pa
     started({"n": 0}).stop()
 
 
+def test_a_listener_may_stop_the_query(spark: Any, feed: Feed, tmp_path: Path) -> None:
+    folder = feed(*(_rows(range(at, at + 100), 40) for at in range(0, 500, 100)))
+
+    def start(listener: Callable[[dict[str, Any]], None]) -> tuple[hg.Query, Any]:
+        job, sink = _per_key(
+            _stream(spark, folder), _running, {"n": 0, "total": 0}, "k long, n long, total long", groups=64
+        )
+        query = job.start(spark, checkpoint=str(tmp_path / "ck"), slots=2, balance=None, listeners=[listener])
+        running.append(query)
+        started.set()
+        return query, sink
+
+    def enough(progress: dict[str, Any]) -> None:
+        started.wait(WAIT_SECONDS)
+        if progress["batch"] == 1:
+            running[0].stop()
+
+    running: list[hg.Query] = []
+    started = threading.Event()
+    query, first = start(enough)
+    assert query.await_termination(WAIT_SECONDS)
+    assert query.exception is None
+    assert query.progress()["batch"] == 1, "the batch that was told of is the last"  # type: ignore[index]
+    query, second = start(lambda progress: None)
+    query.process_all_available()
+    query.stop()
+    tables = [_rows(range(at, at + 100), 40) for at in range(0, 500, 100)]
+    assert _last([*first.to_pylist(), *second.to_pylist()]) == _totals(*tables)
+
+
 def test_stop_and_start_again_with_other_numbers_of_slots(spark: Any, feed: Feed, tmp_path: Path) -> None:
     folder = feed(_rows(range(50), 20))
     tables = [_rows(range(50), 20)]
@@ -445,7 +476,7 @@ def test_late_rows_and_null_keys_follow_the_rule_of_the_job(spark: Any, feed: Fe
     assert {row["k"]: row["n"] for row in counts.to_pylist()} == {1: 3, 2: 1}
     rejected = [(row["batch"], row["reason"], json.loads(row["row"])) for row in away.to_pylist()]
     assert sorted(rejected, key=lambda row: row[1]) == [
-        (1, "late", {"k": 2, "at": 94}),
+        (1, "late for 'aggregate0'", {"k": 2, "at": 94}),
         (1, "null, or no int64, in key column 'k' of 'aggregate0'", {"k": None, "at": 200}),
     ]
     progress = query.recent_progress

@@ -247,6 +247,7 @@ def test_an_operator_and_its_sides_travel() -> None:
     [
         ({"how": "outer"}, 'how must be "inner" or "left", got \'outer\''),
         ({"suffixes": ("_right",)}, "suffixes must be two texts, one per side, got ('_right',)"),
+        ({"suffixes": "_r"}, "suffixes must be two texts, one per side, got '_r'"),
         ({"before_micros": 2**62}, f"before of a join must be at most ten thousand years, got {2**62}"),
         (
             {"right_keys": ("who", "note")},
@@ -276,6 +277,7 @@ def test_an_operator_and_its_sides_travel() -> None:
     ids=[
         "how",
         "suffixes",
+        "suffixes in a text",
         "too long",
         "number of keys",
         "types of keys",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from numbers import Integral
 
 from headgate.errors import JobError
@@ -11,6 +12,12 @@ def check_whole(option: str, value: object, least: int = 1) -> None:
     """Raises ``JobError`` unless the option is a whole number, at least so much."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise JobError.option(option, f"a whole number, at least {least}", value)
+
+
+def check_list(option: str, value: object, of: str) -> None:
+    """Raises ``JobError`` unless the option is a list or the like: a text would be taken for its letters."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise JobError.option(option, f"a list of {of}", value)
 
 
 def check_columns(what: str, names: list[str]) -> None:

@@ -18,13 +18,13 @@ from headgate import control
 from headgate.control import Entry
 from headgate.engine.drawing import drawn
 from headgate.engine.driver import Driver, rearranged
-from headgate.engine.options import check_whole
+from headgate.engine.options import check_list, check_whole
 from headgate.engine.program import Pair, Program
 from headgate.engine.progress import rates_of
 from headgate.engine.running import migrated
 from headgate.engine.tasks import SETTINGS
 from headgate.errors import AssignmentError, HeadgateError, JobError, QueryError
-from headgate.operators import keys_at
+from headgate.operators import keys_at, type_name
 from headgate.planners import PLANNERS, Planner
 from headgate.routing import Assignment, row_hash
 from headgate.state import HEARTBEAT_SECONDS
@@ -72,6 +72,7 @@ class Query:
         self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
         self._busy = threading.Lock()
         self._stopping = False
+        self._telling: int | None = None
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._stream: StreamingQuery | None = None
@@ -154,8 +155,10 @@ class Query:
 
     def _tell(self, progress: dict[str, Any]) -> None:
         self._recent.append(progress)
+        self._telling = threading.get_ident()
         for listener in self._listeners:
             listener(progress)
+        self._telling = None
 
     @property
     def is_active(self) -> bool:
@@ -186,7 +189,17 @@ class Query:
             raise self._failure
 
     def stop(self) -> None:
-        """Let the running batch finish, then stop. The job goes on from here when it is started again."""
+        """Let the running batch finish, then stop. The job goes on from here when it is started again.
+
+        A listener may call it: then it returns at once, and the batch that was told of is the last.
+        """
+        if threading.get_ident() == self._telling:  # this batch ends when the listener is done
+            self._stopping = True
+            threading.Thread(target=self._stop, name=f"headgate-stop-{self.name}", daemon=True).start()
+            return
+        self._stop()
+
+    def _stop(self) -> None:
         finished = self._busy.acquire(timeout=STOP_SECONDS)
         self._stopping = True  # a batch that begins after this ends at once
         if finished:
@@ -222,7 +235,8 @@ class Query:
         return drawn(self.job, self._driver.program.components, self._driver.per_window)
 
     def add_listener(self, listener: Listener | Callable[[dict[str, Any]], None]) -> None:
-        """Call this with the progress of each batch, in the thread of the query: be quick."""
+        """Call this with the progress of each batch, in the thread of the query: be quick, and do not wait for the
+        query. What a listener raises fails the query, after the batch was committed."""
         told = getattr(listener, "on_progress", listener)
         if not callable(told):
             raise JobError.option("a listener", "a function or an object with on_progress", listener)
@@ -249,8 +263,12 @@ class Query:
         """
         if (keys is None) == (groups is None):
             raise JobError.option("move", "given either keys or groups", (keys, groups))
-        if isinstance(keys, str | bytes):
-            raise JobError.option("keys", "a list of keys", keys)
+        if keys is not None:
+            check_list("keys", keys, "keys")
+        if groups is not None:
+            check_list("groups", groups, "key groups")
+        for group in groups or ():
+            check_whole("a key group", group, least=0)
         check_whole("to", to, least=0)
         number = self._operator(operator)
         step = self._driver.program.steps[number]
@@ -353,6 +371,9 @@ class Query:
         ``JobError`` for an operator that the job does not have, ``AssignmentError`` for no slot, one that does not
         exist or one that is draining.
         """
+        check_list("slots", slots, "slots")
+        for slot in slots:
+            check_whole("a slot", slot, least=0)
         number = self._operator(operator)
         driver = self._driver
 
@@ -409,10 +430,17 @@ class Query:
             if len(row) != len(names):
                 must = f"a value for each of {', '.join(names)}" if names else "(), the only one of key_by()"
                 raise JobError.option(f"a key of {operator.name!r}", must, key)
-        columns = {
-            name: pa.array([row[at] for row in rows], operator.input_schema.field(name).type)
-            for at, name in enumerate(names)
-        }
+        columns = {}
+        for at, name in enumerate(names):
+            kind = operator.input_schema.field(name).type
+            try:
+                columns[name] = pa.array([row[at] for row in rows], kind)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                columns[name] = None
+            if columns[name] is None or columns[name].null_count:
+                raise JobError.option(
+                    f"the {name!r} of keys of {operator.name!r}", f"{type_name(kind)}, not null", keys
+                )
         return row_hash(keys_at(np.arange(len(rows)), pa.table(columns)))
 
     def __repr__(self) -> str:

@@ -8,10 +8,12 @@ Runs in Spark's Python workers, one call per partition of the batch.
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -135,7 +137,8 @@ class Router:
                 bar = self.orders.watermark - program.steps[operator].lateness_micros
                 is_late = pc.fill_null(pc.less(times, bar), False)
                 if pc.any(is_late).as_py():
-                    rows, late = turn_away(rows, is_late, given.name, "late", program.late, self.outbox)
+                    reason = f"late for {program.steps[operator].operator.name!r}"
+                    rows, late = turn_away(rows, is_late, given.name, reason, program.late, self.outbox)
                     self.late += late
         rows, rejected = with_keys(rows, program.steps[operator], given.name, program.bad_keys, self.outbox)
         self.rejected += rejected
@@ -212,11 +215,24 @@ def turn_away(
     if rule == "fail":
         raise RowError.refused(source, reason, away.num_rows, away.slice(0, 1).to_pylist()[0])
     if rule == "side":
-        texts = [json.dumps(row, default=str) for row in away.to_pylist()]
+        texts = [json.dumps(_plain(row)) for row in away.to_pylist()]
         count = len(texts)
         columns = [[outbox.batch] * count, [source] * count, [reason] * count, texts]
         outbox.add(REJECTED, pa.table(columns, schema=REJECTED_SCHEMA))
     return rows.filter(pc.invert(mask)), away.num_rows
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has for a value: times, dates and decimals as text, bytes in hexadecimal, no number as null."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else (None if math.isnan(value) else str(value))
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if value is None or isinstance(value, str | int) else str(value)
 
 
 def _untagged(batch: pa.RecordBatch, inputs: tuple[Input, ...]) -> Iterator[tuple[int, pa.Table]]:

@@ -167,7 +167,8 @@ class IntervalJoin:
     def _check(self) -> None:
         if self.how not in ("inner", "left"):
             raise JobError.option("how", '"inner" or "left"', self.how)
-        if len(self.suffixes) != 2 or not all(isinstance(suffix, str) for suffix in self.suffixes):
+        texts = not isinstance(self.suffixes, str) and all(isinstance(suffix, str) for suffix in self.suffixes)
+        if not texts or len(self.suffixes) != 2:
             raise JobError.option("suffixes", "two texts, one per side", self.suffixes)
         spans = {"before": self.before_micros, "after": self.after_micros, "lateness": self.lateness_micros}
         for what, micros in spans.items():

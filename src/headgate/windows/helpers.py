@@ -16,6 +16,7 @@ lengths only.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from headgate.windows.consolidation import Consolidation
 from headgate.windows.kinds import Hop
@@ -35,10 +36,13 @@ WORTHWHILE = 0.8
 """Helpers are taken only below this share of the merges without: they also take memory."""
 
 
+@lru_cache(maxsize=64)
 def with_helpers(slicing: Slicing) -> Slicing:
     """The same slicing with the helpers that need fewest merges, or as it is where none gain enough."""
     bare = tuple(hop for hop in slicing.hops if not hop.helper)
     plain = replace(slicing, hops=bare)
+    if len(bare) == 1 and bare[0].length <= bare[0].every:
+        return plain  # a slice is in one window, and merged once
     best, least = plain, WORTHWHILE * merges_per_slice(plain)
     for radix in RADICES:
         helped = replace(slicing, hops=(*bare, *_blocks(plain, radix)))
