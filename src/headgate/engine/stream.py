@@ -409,7 +409,8 @@ class KeyedStream:
     ) -> WindowedStream:
         """The rows by key and window of event time: ``window("1 hour")`` one after the other, ``window("1 hour",
         every="5 minutes")`` overlapping, ``window("10 minutes", "1 hour", every="10 minutes")`` several lengths at
-        once. Windows start at ``offset`` from 1970-01-01 UTC; their start is inclusive, their end exclusive.
+        once; a second duration without ``every=`` is a second length, not a hop. Windows start at ``offset`` from
+        1970-01-01 UTC; their start is inclusive, their end exclusive.
 
         ``lateness`` lets rows in that are behind the watermark by up to so much; their keys are emitted again for the
         windows that had closed. However many windows a row is in, it is added up once.
