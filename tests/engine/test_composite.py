@@ -355,7 +355,7 @@ def test_a_job_that_has_changed_when_it_is_started_again_has_its_own_components(
         pytest.param(
             1, None, "operator 'second' cannot change its component: components would wait for each other: first + "
             "first / same #0 + first / lost #1 + third -> second + second / every #0 -> first + first / same #0 + "
-            "first / lost #1 + third",
+            "first / lost #1 + third: move what is between them first",
             id="a circle",
         ),
     ],

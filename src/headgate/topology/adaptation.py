@@ -60,7 +60,9 @@ class Migrate:
         cycle = after.cycle()
         if cycle is not None:
             names = " -> ".join(after.components[at].label for at in (*cycle, cycle[0]))
-            raise JobError.not_movable(self.operator, f"components would wait for each other: {names}")
+            raise JobError.not_movable(
+                self.operator, f"components would wait for each other: {names}: move what is between them first"
+            )
         return after
 
 
