@@ -45,8 +45,9 @@ ROWS = {
 """What goes from operator to operator. The only schema that the paper gives is that of its example (section 2): user,
 area, date, approval, amount, return, lendingTime, income. Here ``k`` is the area, ``v`` the amount, ``at`` the date."""
 
-SHARE = {LOANS: 2, NARROW: 1, WIDE: 4, AGGREGATES: 1}
-"""A batch has the rows of a narrow one divided by this: about as many bytes."""
+SHARE = {LOANS: 1, NARROW: 1, WIDE: 4, AGGREGATES: 1}
+"""A batch has the rows of a narrow one divided by this. The paper's stream has no batches, so the larger they are the
+closer to it; of wide tuples no more fit into memory with all their copies."""
 
 SUMS = "k long, n long, total long"
 
