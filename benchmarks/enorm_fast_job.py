@@ -46,8 +46,8 @@ ROWS = {
 area, date, approval, amount, return, lendingTime, income. Here ``k`` is the area, ``v`` the amount, ``at`` the date."""
 
 SHARE = {LOANS: 1, NARROW: 1, WIDE: 4, AGGREGATES: 1}
-"""A batch has the rows of a narrow one divided by this. The paper's stream has no batches, so the larger they are the
-closer to it; of wide tuples no more fit into memory with all their copies."""
+"""A batch has the rows of a narrow one divided by this: of wide tuples fewer, as they have more bytes. The paper's
+stream has no batches, so the larger they are the closer to it."""
 
 SUMS = "k long, n long, total long"
 
