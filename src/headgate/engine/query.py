@@ -156,9 +156,11 @@ class Query:
     def _tell(self, progress: dict[str, Any]) -> None:
         self._recent.append(progress)
         self._telling = threading.get_ident()
-        for listener in self._listeners:
-            listener(progress)
-        self._telling = None
+        try:
+            for listener in self._listeners:
+                listener(progress)
+        finally:
+            self._telling = None
 
     @property
     def is_active(self) -> bool:
