@@ -1,4 +1,4 @@
-"""Options that are numbers: of slots, key groups, workers, versions."""
+"""What options, lists and columns that a user gives must be, and what is said where they are not."""
 
 from __future__ import annotations
 

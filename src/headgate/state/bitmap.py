@@ -24,7 +24,7 @@ class Bitmap:
         object.__setattr__(self, "packed", self.packed.rstrip(b"\0"))  # one form per set
 
     def __reduce__(self) -> tuple[type[Bitmap], tuple[bytes]]:
-        return Bitmap, (self.packed,)  # a fifth of the time that dataclasses take by themselves
+        return Bitmap, (self.packed,)  # references pickle often: shorter, and quicker
 
     @classmethod
     def of(cls, places: ArrayLike) -> Bitmap:
